@@ -1,0 +1,2 @@
+//! The `sealstone` command.
+fn main() {}

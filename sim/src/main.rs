@@ -1,0 +1,2 @@
+//! The `sealstone-sim` command.
+fn main() {}

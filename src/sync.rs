@@ -1,0 +1,114 @@
+//! The locks and atomics of the engine: the one place that a model checker replaces.
+//!
+//! Nothing else in `src/` names `std::sync` locks or atomics. `Mutex` and `RwLock` do not poison: a
+//! panic in a caller's closure must not turn into a second panic in another thread, and the engine
+//! keeps its own, explicit poison state (see `error`).
+
+pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub use std::sync::{Arc, OnceLock, Weak};
+
+use std::time::Duration;
+
+/// A mutual-exclusion lock that ignores panics of earlier holders.
+#[derive(Debug, Default)]
+#[allow(
+    clippy::disallowed_types,
+    reason = "this is the module that wraps them"
+)]
+pub struct Mutex<T: ?Sized>(std::sync::Mutex<T>);
+
+/// The guard of [`Mutex`].
+pub type MutexGuard<'a, T> = std::sync::MutexGuard<'a, T>;
+
+#[allow(
+    clippy::disallowed_types,
+    reason = "this is the module that wraps them"
+)]
+impl<T> Mutex<T> {
+    /// A lock around `value`.
+    pub const fn new(value: T) -> Self {
+        Self(std::sync::Mutex::new(value))
+    }
+
+    /// Takes the value out.
+    pub fn into_inner(self) -> T {
+        self.0
+            .into_inner()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// Waits for the lock.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.0
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Takes the lock if nobody holds it.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+/// Counts events and wakes those who wait for the next one.
+///
+/// A waiter reads [`count`](Signal::count), looks at the state it cares about, and then waits with
+/// the count it saw: a [`raise`](Signal::raise) in between is never lost. Waiting itself goes through
+/// `Clock::wait`, so that a simulated clock can advance instead of blocking.
+#[derive(Debug, Default)]
+#[allow(
+    clippy::disallowed_types,
+    reason = "this is the module that wraps them"
+)]
+pub struct Signal {
+    count: std::sync::Mutex<u64>,
+    raised: std::sync::Condvar,
+}
+
+impl Signal {
+    /// A signal that was never raised.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How often it was raised so far.
+    pub fn count(&self) -> u64 {
+        *self.lock()
+    }
+
+    /// Counts one event and wakes all waiters.
+    pub fn raise(&self) {
+        *self.lock() += 1;
+        self.raised.notify_all();
+    }
+
+    /// Blocks the thread until the count differs from `seen` or `timeout` has passed. For real
+    /// clocks only; everything else calls `Clock::wait`.
+    pub fn block(&self, seen: u64, timeout: Option<Duration>) {
+        let guard = self.lock();
+        match timeout {
+            Some(timeout) => drop(
+                self.raised
+                    .wait_timeout_while(guard, timeout, |count| *count == seen)
+                    .unwrap_or_else(|poisoned| poisoned.into_inner()),
+            ),
+            None => drop(
+                self.raised
+                    .wait_while(guard, |count| *count == seen)
+                    .unwrap_or_else(|poisoned| poisoned.into_inner()),
+            ),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, u64> {
+        self.count
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
