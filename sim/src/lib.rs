@@ -1,0 +1,7 @@
+//! The deterministic simulator of sealstone: a disk that lies as real disks lie, a model, and
+//! runners that drive an engine through crashes and compare every answer.
+
+pub mod choices;
+pub mod disk;
+pub mod env;
+pub mod faults;
