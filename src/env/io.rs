@@ -2,7 +2,7 @@
 //!
 //! A backend may move fewer bytes than asked, or none and say `Interrupted`. Everything above these
 //! loops sees whole transfers or an error. Interruptions are not counted as failures (a storm of them
-//! is legal); a write that stores no byte is tried [`ZERO_WRITES_MAX`] times and is then an error.
+//! is legal); a write that stores no byte is tried `ZERO_WRITES_MAX` times and is then an error.
 
 use super::{File, FileName, IoError, IoErrorKind, IoResult, OpenMode, Vfs};
 
