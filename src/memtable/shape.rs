@@ -146,6 +146,11 @@ impl BatchShape {
         self.payload_bytes
     }
 
+    /// Whether its frame is larger than a chunk, so that it should be encoded apart.
+    pub const fn is_large(&self) -> bool {
+        self.payload_bytes > self.fresh.chunk_bytes as u64
+    }
+
     /// Chunks that the frame fills when it starts in a new one.
     pub(super) const fn chunks_fresh(&self) -> u64 {
         self.fresh.chunks

@@ -433,6 +433,7 @@ proptest! {
     /// `Fixture::append` checks that the announced cost suffices and that the rest stays.
     #[test]
     fn announced_cost_is_enough(
+        only_large in any::<bool>(),
         chunk_units in 8..80u32,
         block_bits in 2..10u32,
         commits in prop::collection::vec(
@@ -448,6 +449,7 @@ proptest! {
         let mut fixture = Fixture::new(8 * chunk_units, options, 8);
         let longest = 8 * chunk_units as usize - 16;
         let mut sequence = 0;
+        let (mut payload_bytes, mut key_bytes) = (0, 0);
         for (lengths, detached) in commits {
             sequence += 1;
             let records: Vec<_> = lengths
@@ -464,7 +466,16 @@ proptest! {
                 .map(|(key, value)| fixture.op(MUTABLE, key, Some(value)))
                 .collect();
             ops.truncate(fixture.writer.records_left() as usize);
+            let shape = BatchShape::of(8 * chunk_units, &ops).expect("fits");
+            let detached = detached && (shape.is_large() || !only_large);
+            payload_bytes += shape.payload_bytes();
+            key_bytes = ops.iter().map(|op| op.key.len()).max().unwrap_or(0).max(key_bytes);
             let appended = fixture.append(sequence, &ops, detached);
+            if only_large {
+                let (region, memtable) = (&fixture.region, &fixture.memtable);
+                let most = Memtable::bytes_max(region, &options, payload_bytes, key_bytes);
+                prop_assert!(memtable.memory_bytes() <= most);
+            }
             let mut pieces = Vec::new();
             fixture.memtable.payload_slices(&appended, &mut pieces);
             prop_assert_eq!(pieces.concat(), encoded(&ops));
