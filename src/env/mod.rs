@@ -13,6 +13,7 @@ pub mod counting;
 pub mod io;
 pub mod memory;
 pub mod real;
+pub mod window;
 
 use std::fmt;
 use std::time::Duration;
