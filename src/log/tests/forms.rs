@@ -274,7 +274,7 @@ fn a_failed_read_is_neither_a_tear_nor_damage() {
         assert_eq!(payloads, payloads_of(&commits[..2]));
         assert!(matches!(reader.tail(), Some(Tail::Torn { .. })));
         if vfs.fail_read_after(None) {
-            assert!(reads > 20, "the reads were met one by one");
+            assert!(reads > 20, "{reads} reads, each met once");
             break;
         }
     }

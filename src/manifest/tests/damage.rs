@@ -172,7 +172,7 @@ fn a_failed_read_is_neither_a_tear_nor_damage() {
         let result = file::read_with_window(&vfs, 64);
         if vfs.fail_read_after(None) {
             assert_eq!(result.unwrap().unwrap().edits, 3);
-            assert!(reads >= 8, "the reads were met one by one");
+            assert!(reads >= 5, "{reads} reads, each met once");
             break;
         }
         assert_eq!(result.unwrap_err().kind(), &ErrorKind::Io);
