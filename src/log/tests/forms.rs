@@ -13,6 +13,25 @@ fn reads_back_what_was_written() {
 }
 
 #[test]
+fn the_highest_mark_is_kept_for_the_logs_before() {
+    let vfs = TestVfs::default();
+    let mut writer = write(&vfs, &commits(&[7, 9, 8]), 1, STAGING_BYTES);
+    for (seal, highest) in [(None, 9), (Some(12), 12)] {
+        if let Some(mark) = seal {
+            writer.seal(mark, &mut Vec::new()).unwrap();
+        }
+        let mut reader = LogReader::open(&vfs, &IDENTITY, expectation(0)).unwrap();
+        let mut buffer = Vec::new();
+        while reader.next(&mut buffer).unwrap().is_some() {}
+        assert_eq!(reader.highest_mark(), highest);
+        assert_eq!(
+            (reader.next_sequence(), reader.counted()),
+            (13, writer.counted())
+        );
+    }
+}
+
+#[test]
 fn empty_log_is_clean() {
     let (payloads, outcome) = read(&image(&[]), 9);
     assert!(payloads.is_empty());

@@ -109,6 +109,25 @@ fn nonsense_with_a_right_checksum_is_corruption() {
 }
 
 #[test]
+fn a_written_state_that_breaks_a_rule_is_refused() {
+    let file_of = |binding: Binding, state: &ManifestState| {
+        let mut bytes = binding.encode().to_vec();
+        binding
+            .put_frame(&mut bytes, 64, 5, |out| encode_state(state, out))
+            .unwrap();
+        read_bytes(&bytes)
+    };
+    let binding = Binding::of(&state());
+    assert_eq!(file_of(binding, &state()).unwrap().state, state());
+    let mut unsorted = state();
+    unsorted.logs.swap(0, 1);
+    expect_corruption(file_of(binding, &unsorted), 64);
+    let mut later = binding;
+    later.incarnation += 1;
+    expect_corruption(file_of(later, &state()), 64);
+}
+
+#[test]
 fn a_state_payload_is_only_a_state() {
     let decode = |payload: &[u8]| decode_state(payload, state().store_id, 5);
     let mut payload = Vec::new();
