@@ -17,6 +17,7 @@ pub mod manual;
 pub mod memory;
 pub mod pressure;
 pub mod real;
+pub mod window;
 
 use std::fmt;
 use std::time::Duration;
