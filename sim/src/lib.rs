@@ -4,4 +4,10 @@
 pub mod choices;
 pub mod disk;
 pub mod env;
+pub mod explore;
 pub mod faults;
+pub mod mini;
+pub mod model;
+pub mod script;
+pub mod subject;
+pub mod workers;

@@ -64,7 +64,7 @@ const KEEP_ALL: Crash = Crash::Power(Survivors::EVERYTHING);
 
 /// What a name holds after each of many crashes.
 fn outcomes(disk: &SimDisk, name: FileName) -> BTreeSet<Option<Vec<u8>>> {
-    outcomes_of(disk, |seed| power(seed), |next| read(next, name))
+    outcomes_of(disk, power, |next| read(next, name))
 }
 
 fn outcomes_of<T: Ord>(

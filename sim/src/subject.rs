@@ -1,0 +1,184 @@
+//! What the runners need of an engine, so that the same checks run on sealstone and on miniature
+//! engines with planted errors.
+//!
+//! Abilities beyond open, write and read have defaults that do nothing, which a miniature keeps.
+
+use sealstone::env::Env;
+use sealstone::types::KeyspaceKind;
+
+use crate::choices::Choices;
+use crate::disk::SimDisk;
+use crate::model::Op;
+
+/// Why a call did not do what was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopKind {
+    /// Refused without any effect; the next try may succeed.
+    Refused,
+    /// A write-once key has another value; without any effect.
+    Conflict,
+    /// A write may or may not have happened; the engine takes no more writes.
+    Poisoned,
+    /// Stored bytes are not what was written, or a file is missing.
+    Damaged,
+    /// The handle is closed.
+    Closed,
+    /// A call of the backend failed.
+    Io,
+}
+
+/// An error of a subject.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    /// What the runner distinguishes.
+    pub kind: StopKind,
+    /// The engine's own words.
+    pub text: String,
+}
+
+impl Stop {
+    /// An error of `kind`.
+    pub fn new(kind: StopKind, text: impl std::fmt::Display) -> Self {
+        Self {
+            kind,
+            text: text.to_string(),
+        }
+    }
+}
+
+/// The result of a subject's call.
+pub type Answer<T> = Result<T, Stop>;
+
+/// A key with its value.
+pub type Item = (Vec<u8>, Vec<u8>);
+
+/// An engine under test.
+pub trait Subject: Sized {
+    /// How it is opened.
+    type Options: Clone + std::fmt::Debug + Send + Sync;
+    /// A commit under way.
+    type Ticket;
+    /// A snapshot.
+    type View;
+    /// An iterator.
+    type Cursor;
+
+    /// The kinds of its keyspaces, which open creates.
+    fn kinds() -> Vec<KeyspaceKind>;
+
+    /// Options for scripted runs.
+    fn options() -> Self::Options;
+
+    /// Options drawn for a run, or, with `earlier`, for a later life of the same store.
+    fn draw_options(choices: &mut Choices, earlier: Option<&Self::Options>) -> Self::Options;
+
+    /// Opens or creates the store and its keyspaces.
+    fn open(env: &Env, options: &Self::Options) -> Answer<Self>;
+
+    /// The last sequence that this open recovered.
+    fn recovered(&self) -> u64;
+
+    /// The last sequence that the engine itself calls durable.
+    fn claimed_durable(&self) -> u64 {
+        0
+    }
+
+    /// Writes a batch and waits for it.
+    fn write(&self, ops: &[Op], synced: bool) -> Answer<u64>;
+
+    /// Queues a batch. `None`: there is no queue.
+    fn submit(&self, _ops: &[Op], _synced: bool) -> Option<Answer<Self::Ticket>> {
+        None
+    }
+
+    /// How a queued batch ended, if it did.
+    fn poll(&self, _ticket: &Self::Ticket) -> Option<Answer<u64>> {
+        None
+    }
+
+    /// Commits one group; false if nothing was queued.
+    fn commit_step(&self) -> Answer<bool> {
+        Ok(false)
+    }
+
+    /// Makes everything visible durable.
+    fn sync(&self) -> Answer<()> {
+        Ok(())
+    }
+
+    /// Reads a key.
+    fn get(&self, keyspace: usize, key: &[u8]) -> Answer<Option<Vec<u8>>>;
+
+    /// Reads several keys of one version.
+    fn multi_get(&self, keys: &[(usize, Vec<u8>)]) -> Answer<Vec<Option<Vec<u8>>>> {
+        keys.iter()
+            .map(|(keyspace, key)| self.get(*keyspace, key))
+            .collect()
+    }
+
+    /// Reads a keyspace.
+    fn scan(&self, keyspace: usize, reverse: bool) -> Answer<Vec<Item>>;
+
+    /// Takes a snapshot. `None`: there are none.
+    fn snapshot(&self) -> Option<Answer<Self::View>> {
+        None
+    }
+
+    /// The sequence a snapshot reads at.
+    fn view_sequence(_view: &Self::View) -> u64 {
+        0
+    }
+
+    /// Reads a key of a snapshot.
+    fn view_get(
+        &self,
+        _view: &Self::View,
+        _keyspace: usize,
+        _key: &[u8],
+    ) -> Answer<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
+    /// Reads a keyspace of a snapshot.
+    fn view_scan(&self, _view: &Self::View, _keyspace: usize, _reverse: bool) -> Answer<Vec<Item>> {
+        Ok(Vec::new())
+    }
+
+    /// Starts an iterator over the visible state. `None`: there are none.
+    fn cursor(&self, _keyspace: usize) -> Option<Answer<Self::Cursor>> {
+        None
+    }
+
+    /// The iterator's next item from either end.
+    fn advance(_cursor: &mut Self::Cursor, _back: bool) -> Option<Answer<Item>> {
+        None
+    }
+
+    /// Ends the open generation.
+    fn seal(&self) -> Answer<()> {
+        Ok(())
+    }
+
+    /// How many background jobs can run now.
+    fn jobs(&self) -> usize {
+        0
+    }
+
+    /// Runs a quantum of one of them.
+    fn run_job(&self, _index: usize, _quantum: u32) -> Answer<()> {
+        Ok(())
+    }
+
+    /// Closes the store.
+    fn close(&self) -> Answer<()> {
+        Ok(())
+    }
+
+    /// Checks the engine's own books against the disk's: rule and words of the first mismatch.
+    ///
+    /// # Errors
+    /// The rule that does not hold.
+    fn audit(&self, _disk: &SimDisk) -> Result<(), (&'static str, String)> {
+        Ok(())
+    }
+}

@@ -1,0 +1,47 @@
+//! The exhaustive crash run, on the miniature engine and on sealstone.
+
+use sealstone_sim::explore::{Limits, Report, explore};
+use sealstone_sim::mini::{Mini, Plant};
+use sealstone_sim::script::{Step, standard};
+use sealstone_sim::subject::Subject;
+
+fn run<S: Subject>(options: &S::Options, script: &[Step], limits: &Limits) -> Report {
+    explore::<S>(options, script, limits).unwrap_or_else(|violation| panic!("{violation}"))
+}
+
+fn mini_script() -> Vec<Step> {
+    standard(&Mini::kinds(), 12)
+}
+
+#[test]
+fn the_right_miniature_passes() {
+    let report = run::<Mini>(&Plant::None, &mini_script(), &Limits::default());
+    println!("{report:?}");
+    assert!(report.mutations >= 200 && report.crash_points == 3 * report.mutations);
+    assert!(report.recovery_points > 10 * report.crash_points);
+    assert!(report.failures.is_empty(), "{:#?}", report.failures);
+}
+
+#[test]
+fn each_wrong_miniature_that_needs_no_fault_is_caught() {
+    for (plant, rules) in [
+        (Plant::AckBeforeSync, &["S2"][..]),
+        (Plant::NoSyncDirAfterCreate, &["S2", "S5", "S6"]),
+        (Plant::TornTailAccepted, &["S1", "S3", "S6", "S7"]),
+        (Plant::RecoveryTrustsRead, &["S5"]),
+        (Plant::UnlinkBeforeSyncDir, &["S2", "S6"]),
+        (Plant::RenameBeforeSync, &["S5", "S6"]),
+        (Plant::DeletesResurrect, &["S7"]),
+    ] {
+        let report = explore::<Mini>(&plant, &mini_script(), &Limits::default());
+        let caught: Vec<&str> = match &report {
+            Ok(report) => report.failures.iter().map(|f| f.violation.rule).collect(),
+            Err(violation) => vec![violation.rule],
+        };
+        assert!(!caught.is_empty(), "{plant:?} was not caught");
+        assert!(
+            caught.iter().any(|rule| rules.contains(rule)),
+            "{plant:?}: {caught:?}"
+        );
+    }
+}
