@@ -5,7 +5,7 @@
 //! before anything is allocated, and the window itself is never larger than the file.
 
 use super::io::read_exact_at;
-use super::{File, IoResult};
+use super::{File, IoError, IoErrorKind, IoResult};
 use crate::sync::Arc;
 
 /// The usual size of a window: large enough that a sequential read is limited by the disk.
@@ -71,6 +71,22 @@ impl Window {
         let taken = ahead.len().min(target.len());
         target[..taken].copy_from_slice(&ahead[..taken]);
         read_exact_at(&*self.file, &mut target[taken..], offset + taken as u64)
+    }
+
+    /// The CRC-32C of a part of the file, going on from `seed`, read through the window.
+    pub fn checksum(&mut self, seed: u32, start: u64, length: u64) -> IoResult<u32> {
+        let mut checksum = seed;
+        let mut done = 0;
+        while done < length {
+            let bytes = self.at(start.saturating_add(done), 1)?;
+            let bytes = &bytes[..clip(length - done, bytes.len())];
+            if bytes.is_empty() {
+                return Err(IoError::new(IoErrorKind::UnexpectedEof));
+            }
+            checksum = crc32c::crc32c_append(checksum, bytes);
+            done += bytes.len() as u64;
+        }
+        Ok(checksum)
     }
 
     /// The part of the window from `offset` on.

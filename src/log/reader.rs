@@ -14,7 +14,7 @@
 use std::fmt;
 
 use crate::env::window::{WINDOW_BYTES, Window};
-use crate::env::{File, FileName, IoResult, OpenMode, Vfs, io};
+use crate::env::{File, FileName, OpenMode, Vfs, io};
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::Sequence;
 
@@ -234,7 +234,9 @@ impl LogReader {
         let limit = self.expectation.payload_bytes_max;
         let needed = u64::from(header.payload_len);
         if needed > limit {
-            let checksum = window_checksum(&mut self.window, start, needed)
+            let checksum = self
+                .window
+                .checksum(0, start, needed)
                 .map_err(|cause| Error::io(OPERATION, name, cause))?;
             if checksum != header.payload_crc {
                 return Ok(false);
@@ -327,22 +329,6 @@ impl LogReader {
     fn damage(&self, detail: impl Into<String>) -> Error {
         Error::corruption(OPERATION, self.identity.name(), self.offset, detail)
     }
-}
-
-/// The checksum of a part of the file, read through the window.
-fn window_checksum(window: &mut Window, start: u64, length: u64) -> IoResult<u32> {
-    let mut checksum = 0;
-    let mut done = 0;
-    while done < length {
-        let bytes = window.at(start + done, 1)?;
-        let count = bytes.len().min((length - done) as usize);
-        checksum = crc32c::crc32c_append(checksum, &bytes[..count]);
-        if count == 0 {
-            break;
-        }
-        done += count as u64;
-    }
-    Ok(checksum)
 }
 
 /// Reads the payload of the commit frame at `offset` again, where a [`LogReader`] found it, and

@@ -25,6 +25,8 @@ struct State {
     files: BTreeMap<FileName, Arc<Mutex<Vec<u8>>>>,
     calls: Vec<Call>,
     largest_read: usize,
+    /// How many reads still work before one fails.
+    reads_left: Option<usize>,
     /// Fails the call at this place of the counted ones, with this kind.
     fail_at: Option<(usize, IoErrorKind)>,
     allocated_max: Option<u64>,
@@ -69,6 +71,12 @@ impl TestVfs {
         state.fail_at = at;
     }
 
+    /// Lets one read fail after `reads` more have worked. Returns whether an earlier order is due still.
+    pub(crate) fn fail_read_after(&self, reads: Option<usize>) -> bool {
+        let mut state = self.0.lock();
+        std::mem::replace(&mut state.reads_left, reads).is_some()
+    }
+
     /// Allocations above this many bytes fail with `NoSpace`.
     pub(crate) fn allocate_max(&self, bytes: Option<u64>) {
         self.0.lock().allocated_max = bytes;
@@ -98,6 +106,13 @@ impl File for TestFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> IoResult<usize> {
         let mut state = self.vfs.0.lock();
         state.largest_read = state.largest_read.max(buffer.len());
+        match state.reads_left {
+            Some(0) => {
+                state.reads_left = None;
+                return Err(IoError::new(IoErrorKind::Other));
+            }
+            left => state.reads_left = left.map(|left| left - 1),
+        }
         let bytes = self.bytes.lock();
         let start = bytes.len().min(usize::try_from(offset).unwrap());
         // Short on purpose: the callers' loops must cope.

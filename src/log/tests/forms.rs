@@ -13,6 +13,25 @@ fn reads_back_what_was_written() {
 }
 
 #[test]
+fn the_highest_mark_is_kept_for_the_logs_before() {
+    let vfs = TestVfs::default();
+    let mut writer = write(&vfs, &commits(&[7, 9, 8]), 1, STAGING_BYTES);
+    for (seal, highest) in [(None, 9), (Some(12), 12)] {
+        if let Some(mark) = seal {
+            writer.seal(mark, &mut Vec::new()).unwrap();
+        }
+        let mut reader = LogReader::open(&vfs, &IDENTITY, expectation(0)).unwrap();
+        let mut buffer = Vec::new();
+        while reader.next(&mut buffer).unwrap().is_some() {}
+        assert_eq!(reader.highest_mark(), highest);
+        assert_eq!(
+            (reader.next_sequence(), reader.counted()),
+            (13, writer.counted())
+        );
+    }
+}
+
+#[test]
 fn empty_log_is_clean() {
     let (payloads, outcome) = read(&image(&[]), 9);
     assert!(payloads.is_empty());
@@ -245,3 +264,50 @@ fn probe_tells_frames_from_debris() {
         ErrorKind::UnsupportedVersion { found: 2, .. }
     ));
 }
+
+#[test]
+fn a_failed_read_is_neither_a_tear_nor_damage() {
+    let commits = commits(&[9, 9, 9]);
+    let mut bytes = image(&commits);
+    bytes[offsets(&commits)[2] + 60] ^= 1;
+    for reads in 0.. {
+        let vfs = TestVfs::default();
+        vfs.put(IDENTITY.name(), bytes.clone());
+        let open = || LogReader::with_window(&vfs, &IDENTITY, expectation(0), 64);
+        vfs.fail_read_after(Some(reads));
+        let mut reader = open().or_else(|error| match error.kind() {
+            ErrorKind::Io => open(),
+            _ => Err(error),
+        });
+        let reader = reader.as_mut().unwrap();
+        let mut buffer = Vec::new();
+        let mut payloads = Vec::new();
+        loop {
+            match reader.next(&mut buffer) {
+                Ok(Some(_)) => payloads.push(buffer.clone()),
+                Ok(None) => break,
+                // The same frame can be asked for again.
+                Err(error) => assert_eq!(error.kind(), &ErrorKind::Io),
+            }
+        }
+        assert_eq!(payloads, payloads_of(&commits[..2]));
+        assert!(matches!(reader.tail(), Some(Tail::Torn { .. })));
+        if vfs.fail_read_after(None) {
+            assert!(reads > 20, "{reads} reads, each met once");
+            break;
+        }
+    }
+}
+
+#[test]
+fn the_format_is_frozen() {
+    let vfs = TestVfs::default();
+    let mut writer = write(&vfs, &commits(&[9, 10]), 1, STAGING_BYTES);
+    writer.seal(11, &mut Vec::new()).unwrap();
+    let checksum = crc32c::crc32c(&vfs.bytes(IDENTITY.name()).unwrap());
+    assert_eq!((writer.offset(), checksum), (FROZEN_LEN, FROZEN_CHECKSUM));
+}
+
+/// Of the sample file; another value is another format, and needs another version.
+const FROZEN_LEN: u64 = 280;
+const FROZEN_CHECKSUM: u32 = 3_308_153_810;

@@ -6,6 +6,7 @@ mod writing;
 
 use super::testing::TestVfs;
 use super::*;
+use crate::env::window::WINDOW_BYTES;
 use crate::error::{Error, ErrorKind};
 
 const IDENTITY: LogIdentity = LogIdentity {
@@ -98,7 +99,11 @@ fn offsets(commits: &[Commit]) -> Vec<usize> {
 
 /// Reads a log to its end: the payloads, and the tail or the error.
 fn read(bytes: &[u8], durable_through: u64) -> (Vec<Vec<u8>>, Result<Tail, Error>) {
-    read_with(bytes, expectation(durable_through), 64)
+    // Frame by frame and all at once: the window's size decides nothing.
+    let narrow = read_with(bytes, expectation(durable_through), 64);
+    let wide = read_with(bytes, expectation(durable_through), WINDOW_BYTES);
+    assert_eq!(format!("{narrow:?}"), format!("{wide:?}"));
+    narrow
 }
 
 fn read_with(
