@@ -143,6 +143,12 @@ impl LogWriter {
         result
     }
 
+    /// Why the writer is dead, if it is: tells a full disk met by a write, which is final, from
+    /// `NoSpace` that had no effect.
+    pub fn failure(&self) -> Option<IoError> {
+        self.failed
+    }
+
     fn alive(&self) -> IoResult<()> {
         self.failed.map_or(Ok(()), Err)
     }
