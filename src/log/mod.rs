@@ -35,5 +35,5 @@ pub use frame::{
 };
 pub use header::{LOG_HEADER_BYTES, LOG_VERSION, LogIdentity, create};
 pub use reader::{Damage, Frame, LogExpectation, LogReader, Tail, read_payload};
-pub use scan::probe;
+pub use scan::{first_sequence, probe};
 pub use writer::{FrameToWrite, LogWriter, STAGING_BYTES};

@@ -93,3 +93,17 @@ pub fn probe(vfs: &dyn Vfs, name: FileName) -> Result<Option<(LogIdentity, bool)
         Err(error) => Err(error),
     }
 }
+
+/// The sequence of the first frame of a log, if its header is whole; its payload is not looked at.
+/// `None` for a log without frames, or with a damaged first one: reading it tells which.
+pub fn first_sequence(vfs: &dyn Vfs, identity: &LogIdentity) -> Result<Option<Sequence>> {
+    let name = identity.name();
+    let fail = |cause| Error::io("read log", name, cause);
+    let file = io::uninterrupted(|| vfs.open(name, OpenMode::Read)).map_err(fail)?;
+    let mut window = Window::new(file, FRAME_HEADER_BYTES).map_err(fail)?;
+    let slot = window.at(LOG_HEADER_BYTES, FRAME_HEADER_BYTES).map_err(fail)?;
+    match frame::decode(slot, identity, LOG_HEADER_BYTES) {
+        Place::Frame(header) => Ok(Some(header.sequence)),
+        Place::Zeros | Place::Damaged | Place::Unknown => Ok(None),
+    }
+}

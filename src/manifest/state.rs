@@ -30,6 +30,13 @@ pub struct LogEntry {
     pub first_generation: u64,
 }
 
+impl LogEntry {
+    /// A log that has taken no frame yet.
+    pub const fn spare(number: u64, incarnation: u64) -> Self {
+        Self { number, incarnation, durable_through: 0, first_generation: 0 }
+    }
+}
+
 /// A sealed segment: its content's identity, and where things are in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentEntry {

@@ -152,7 +152,7 @@ impl BatchShape {
     }
 
     /// Chunks that the frame fills when it starts in a new one.
-    pub(super) const fn chunks_fresh(&self) -> u64 {
+    pub const fn chunks_fresh(&self) -> u64 {
         self.fresh.chunks
     }
 }

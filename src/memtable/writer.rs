@@ -77,6 +77,12 @@ impl Sink for TailSink<'_> {
     }
 }
 
+impl std::fmt::Debug for MemtableWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "MemtableWriter({:?})", self.memtable)
+    }
+}
+
 impl MemtableWriter {
     pub(super) fn new(memtable: Arc<Memtable>) -> Self {
         Self {
