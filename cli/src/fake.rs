@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sealstone::env::FileName;
-use sealstone::error::{Error, ErrorKind, Result};
+use sealstone::error::{Error, ErrorKind, PinInfo, Result};
 use sealstone::types::{KeyspaceId, KeyspaceKind, Sequence};
 use siphasher::sip::SipHasher13;
 
@@ -86,6 +86,14 @@ pub struct Stats {
     pub opens: u64,
     pub commits: u64,
     pub log_bytes: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Audit {
+    /// Bytes of the write region by state.
+    pub ledger: BTreeMap<&'static str, u64>,
+    pub residency_bytes: u64,
+    pub pins: Vec<PinInfo>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -241,6 +249,10 @@ impl Store {
 
     pub fn stats(&self) -> Stats {
         self.content().stats.clone()
+    }
+
+    pub fn audit(&self) -> Audit {
+        Audit::default()
     }
 
     pub fn close(&self) -> Result<()> {

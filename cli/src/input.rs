@@ -3,10 +3,14 @@
 //! `load --verify` reads everything again. A regular file is opened again; of anything else (a
 //! pipe, a terminal) the keys and a 128-bit hash of each value are kept in an unnamed temporary
 //! file, so that memory stays bounded and a value is still compared, by its hash.
+//!
+//! An input in LMDB's `print` form is looked through before it is loaded, to learn whether its
+//! backslashes are escaped; what can't be read twice is copied to a temporary file for it.
 
+use std::cell::OnceCell;
 use std::fs::File;
 use std::hash::Hasher as _;
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
@@ -15,6 +19,8 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::open::MAIN;
 use crate::output::{Failure, Outcome};
+use crate::text::Form;
+use crate::text::backslash::Scanner;
 use crate::text::reader::{Header, Reader};
 
 const BUFFER_BYTES: usize = 1 << 18;
@@ -28,18 +34,38 @@ pub struct Input {
     path: Option<PathBuf>,
     /// The length of a regular file, in bytes; only such a file can be read twice.
     pub regular_bytes: Option<u64>,
+    backslashes: Backslashes,
+    /// What looking through it found.
+    unescaped: OnceCell<bool>,
 }
+
+/// How backslashes stand in LMDB's `print` form.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Backslashes {
+    /// Decided by looking through the input
+    #[default]
+    Auto,
+    /// Doubled, as LMDB writes them since 0.9.25
+    Escaped,
+    /// As they are, as LMDB wrote them before
+    Unescaped,
+}
+
+type Source = Box<dyn BufRead>;
 
 impl Input {
     /// The inputs that the arguments name, each checked to be there; standard input for none.
-    pub fn from_arguments(arguments: &[PathBuf]) -> Outcome<Vec<Self>> {
+    pub fn from_arguments(arguments: &[PathBuf], backslashes: Backslashes) -> Outcome<Vec<Self>> {
         let standard = [PathBuf::from("-")];
         let arguments = if arguments.is_empty() {
             &standard
         } else {
             arguments
         };
-        let inputs: Vec<_> = arguments.iter().map(Self::new).collect::<Outcome<_>>()?;
+        let inputs: Vec<_> = arguments
+            .iter()
+            .map(|argument| Self::new(argument, backslashes))
+            .collect::<Outcome<_>>()?;
         if inputs.iter().filter(|input| input.path.is_none()).count() > 1 {
             return Err(Failure::new(
                 "standard input can be read once only; give - once",
@@ -48,12 +74,14 @@ impl Input {
         Ok(inputs)
     }
 
-    fn new(argument: &PathBuf) -> Outcome<Self> {
+    fn new(argument: &PathBuf, backslashes: Backslashes) -> Outcome<Self> {
         if argument.as_os_str() == "-" {
             return Ok(Self {
                 name: "standard input".to_owned(),
                 path: None,
                 regular_bytes: None,
+                backslashes,
+                unescaped: OnceCell::new(),
             });
         }
         let name = argument.display().to_string();
@@ -67,23 +95,28 @@ impl Input {
             name,
             path: Some(argument.clone()),
             regular_bytes: metadata.is_file().then_some(metadata.len()),
+            backslashes,
+            unescaped: OnceCell::new(),
         })
     }
 
     /// Reads all databases of this input into `sink`.
     pub fn read(&self, bar: &ProgressBar, namer: &mut Namer, sink: &mut dyn Sink) -> Outcome<()> {
-        let source: Box<dyn Read> = match &self.path {
-            None => Box::new(io::stdin().lock()),
-            Some(path) => Box::new(File::open(path).map_err(|e| Failure::io(&self.name, &e))?),
-        };
-        let source = bar.wrap_read(source);
-        let mut reader = Reader::new(BufReader::with_capacity(BUFFER_BYTES, source));
-        self.read_databases(&mut reader, namer, sink)
+        let source = bar.wrap_read(self.open()?);
+        let buffered: Source = Box::new(BufReader::with_capacity(BUFFER_BYTES, source));
+        self.read_databases(&mut Reader::new(buffered), namer, sink)
     }
 
-    fn read_databases<R: BufRead>(
+    fn open(&self) -> Outcome<Box<dyn Read>> {
+        Ok(match &self.path {
+            None => Box::new(io::stdin()),
+            Some(path) => Box::new(File::open(path).map_err(|e| Failure::io(&self.name, &e))?),
+        })
+    }
+
+    fn read_databases(
         &self,
-        reader: &mut Reader<R>,
+        reader: &mut Reader<Source>,
         namer: &mut Namer,
         sink: &mut dyn Sink,
     ) -> Outcome<()> {
@@ -94,6 +127,9 @@ impl Input {
             let name = namer
                 .name(&header)
                 .map_err(|what| failure(&format!("line {}: {what}", header.line)))?;
+            if header.is_ambiguous() && self.is_unescaped(reader)? {
+                reader.set_form(Form::Unescaped);
+            }
             sink.database(&name)?;
             while reader
                 .next_record(&mut key, &mut value)
@@ -110,6 +146,56 @@ impl Input {
             ));
         }
         Ok(())
+    }
+}
+
+impl Input {
+    /// Whether backslashes of this input in LMDB's `print` form are not escaped.
+    fn is_unescaped(&self, reader: &mut Reader<Source>) -> Outcome<bool> {
+        if self.backslashes != Backslashes::Auto {
+            return Ok(self.backslashes == Backslashes::Unescaped);
+        }
+        if let Some(&known) = self.unescaped.get() {
+            return Ok(known);
+        }
+        let found = if self.regular_bytes.is_some() {
+            let mut source = BufReader::with_capacity(BUFFER_BYTES, self.open()?);
+            look_through(&mut source, &mut io::sink())
+        } else {
+            tempfile::tempfile().and_then(|mut copy| {
+                let found = look_through(reader.input_mut(), &mut copy)?;
+                copy.rewind()?;
+                *reader.input_mut() = Box::new(BufReader::with_capacity(BUFFER_BYTES, copy));
+                Ok(found)
+            })
+        };
+        let found = found.map_err(|e| Failure::io(&self.name, &e))?;
+        if found {
+            // The status stays 0: it is a word of caution, and may be lost.
+            let _ = writeln!(
+                io::stderr(),
+                "sealstone: {}: read as LMDB before 0.9.25 wrote print form, with backslashes not \
+                 escaped; where two hex digits follow one it can't be told from an escape, so \
+                 prefer dumps made without -p (or say --backslashes)",
+                self.name
+            );
+        }
+        Ok(*self.unescaped.get_or_init(|| found))
+    }
+}
+
+/// Copies the rest of a source, and says whether it shows unescaped backslashes.
+fn look_through(source: &mut dyn BufRead, copy: &mut dyn Write) -> io::Result<bool> {
+    let mut scanner = Scanner::new();
+    loop {
+        let piece = source.fill_buf()?;
+        if piece.is_empty() {
+            return Ok(scanner.is_unescaped());
+        }
+        scanner.push(piece);
+        copy.write_all(piece)?;
+        let used = piece.len();
+        source.consume(used);
     }
 }
 
@@ -293,13 +379,13 @@ fn spool_failure(error: io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::Form;
 
     fn header(database: Option<&[u8]>) -> Header {
         Header {
             form: Form::Print,
             database: database.map(<[u8]>::to_vec),
             line: 1,
+            lmdb: false,
         }
     }
 

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::check::{self, Replay};
 use crate::engine::{Batch, Durability, Keyspace, KeyspaceOptions, Result, Store};
-use crate::input::{self, Input, Namer, Sink, Spool, Spooled};
+use crate::input::{self, Backslashes, Input, Namer, Sink, Spool, Spooled};
 use crate::open::{StoreArgs, options_of};
 use crate::output::{Failure, Outcome, Report, Status, figure_table, progress, quotient, seconds};
 
@@ -54,6 +54,9 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1000,
           value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
+    /// How backslashes stand in print form with LMDB's header
+    #[arg(long, value_name = "HOW", value_enum, default_value_t)]
+    backslashes: Backslashes,
     /// Read every key back, and as many absent ones
     #[arg(long)]
     verify: bool,
@@ -74,7 +77,7 @@ pub struct Loaded {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Outcome<Status> {
-    let inputs = Input::from_arguments(&args.files)?;
+    let inputs = Input::from_arguments(&args.files, args.backslashes)?;
     let store = args.store.open_or_create()?;
     let mut loader = Loader::new(args, &store);
     let start = Instant::now();

@@ -123,13 +123,15 @@ impl Report {
     }
 }
 
-/// The table without the spaces that it puts at the ends of lines.
+/// The table without the spaces that it puts at both ends of lines.
 fn plain(table: &Table) -> String {
-    let lines: Vec<_> = table
-        .lines()
-        .map(|line| line.trim_end().to_owned())
-        .collect();
-    lines.join("\n")
+    let trimmed = |line: String| {
+        line.strip_prefix(' ')
+            .unwrap_or(&line)
+            .trim_end()
+            .to_owned()
+    };
+    table.lines().map(trimmed).collect::<Vec<_>>().join("\n")
 }
 
 /// The one form of all figures.

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::engine::Store;
 use crate::open::{StoreArgs, kind_word};
-use crate::output::{Outcome, Report, Status, figure_table, shown};
+use crate::output::{Outcome, Report, Status, figure_table, seconds, shown};
 
 /// Shows what a store is made of
 #[derive(clap::Args)]
@@ -39,6 +39,19 @@ pub fn run(args: &Args) -> Outcome<Status> {
 /// All figures of a store.
 fn row(store: &Store) -> Value {
     let stats = store.stats();
+    let audit = store.audit();
+    let pinned: Vec<_> = audit
+        .pins
+        .iter()
+        .map(|pin| {
+            json!({
+                "creator": pin.creator,
+                "sequence": pin.sequence,
+                "age_seconds": seconds(pin.age),
+                "bytes": pin.bytes,
+            })
+        })
+        .collect();
     let keyspaces: Vec<_> = store
         .keyspaces()
         .into_iter()
@@ -47,6 +60,9 @@ fn row(store: &Store) -> Value {
     json!({
         "sequence": store.sequence(),
         "keyspaces": keyspaces,
+        "memory": audit.ledger,
+        "residency": audit.residency_bytes,
+        "pinned": pinned,
         "segments": stats.segments,
         "runs": stats.runs,
         "log_bytes": stats.log_bytes,

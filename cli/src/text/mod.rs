@@ -18,7 +18,11 @@
 //! Berkeley DB's loader refuses a header that has it. And Berkeley DB escapes the database's name
 //! as in `print` form, while LMDB writes it raw; since LMDB's header always says `mapsize=`, a
 //! reader can tell.
+//!
+//! And one in time: before 0.9.25 LMDB did not double the backslash in `print` form, and no loader
+//! reads such a dump rightly. Nothing in the header tells; [`backslash`] looks at the data.
 
+pub mod backslash;
 pub mod escape;
 pub mod reader;
 pub mod writer;
@@ -30,6 +34,8 @@ pub enum Form {
     Bytevalue,
     /// Printable ASCII as it is, other bytes escaped.
     Print,
+    /// The same with the backslash as it is, too: what LMDB wrote before 0.9.25.
+    Unescaped,
 }
 
 impl Form {
@@ -37,7 +43,7 @@ impl Form {
     pub const fn word(self) -> &'static str {
         match self {
             Self::Bytevalue => "bytevalue",
-            Self::Print => "print",
+            Self::Print | Self::Unescaped => "print",
         }
     }
 }

@@ -57,6 +57,15 @@ pub struct Header {
     pub database: Option<Vec<u8>>,
     /// The line its name stands on, or the header's last.
     pub line: u64,
+    /// Whether LMDB wrote it.
+    pub lmdb: bool,
+}
+
+impl Header {
+    /// Whether backslashes may be escaped or not, by the writer's version.
+    pub fn is_ambiguous(&self) -> bool {
+        self.lmdb && self.form == Form::Print
+    }
 }
 
 /// Reads databases one after the other from `input`.
@@ -87,6 +96,16 @@ impl<R: BufRead> Reader<R> {
     /// The number of the last line read, from 1.
     pub fn line(&self) -> u64 {
         self.line
+    }
+
+    /// What it reads from.
+    pub fn input_mut(&mut self) -> &mut R {
+        &mut self.input
+    }
+
+    /// Reads this database's data in another form than its header's.
+    pub fn set_form(&mut self, form: Form) {
+        self.form = form;
     }
 
     /// Reads the next database's header; `None` at the end of the input.
@@ -186,7 +205,7 @@ impl<R: BufRead> Reader<R> {
         })? {
             self.input.consume(used);
         }
-        decoder.finish().map_err(malformed)
+        decoder.finish(out).map_err(malformed)
     }
 
     /// Reads a line of header length, without its end; `false` at the end of the input.
@@ -338,6 +357,7 @@ impl Fields {
             } else {
                 self.name_line
             },
+            lmdb: self.lmdb,
         })
     }
 }

@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn berkeley_form() {
         let text = dump(Dialect::Berkeley, Form::Print, Some("a\\b\u{e4}")).unwrap();
-        let want = "VERSION=3\nformat=print\ndatabase=a\\\\b\\c3\\a4\ntype=btree\n\
+        let want = "VERSION=3\nformat=print\ndatabase=a\\5cb\\c3\\a4\ntype=btree\n\
                     HEADER=END\n k\\01\n \nDATA=END\n";
         assert_eq!(String::from_utf8(text).unwrap(), want);
     }
