@@ -100,26 +100,26 @@ pub struct Report {
 }
 
 impl Report {
-    /// Prints the table, unless the figures take its place, and writes the figures.
+    /// Prints the table, unless the figures take its place, and writes the figures. A reader that
+    /// went away changes nothing: the exit status still tells the result.
     pub fn finish(&self, tool: &str, table: &Table, rows: Vec<Value>) -> Outcome<()> {
-        let target = self.json.clone().map(Target::from);
-        if target != Some(Target::Standard) {
-            let mut out = stdout();
-            writeln!(out, "{}", plain(table)).map_err(on_stdout)?;
-            out.flush().map_err(on_stdout)?;
-        }
         let text = || format!("{:#}\n", figures(tool, rows));
-        match target {
-            None => Ok(()),
-            Some(Target::Standard) => {
-                let mut out = stdout();
-                out.write_all(text().as_bytes()).map_err(on_stdout)?;
-                out.flush().map_err(on_stdout)
-            }
+        match self.json.clone().map(Target::from) {
+            None => print(&format!("{}\n", plain(table))),
+            Some(Target::Standard) => print(&text()),
             Some(Target::File(path)) => {
-                std::fs::write(&path, text()).map_err(|e| Failure::io(path.display(), &e))
+                std::fs::write(&path, text()).map_err(|e| Failure::io(path.display(), &e))?;
+                print(&format!("{}\n", plain(table)))
             }
         }
+    }
+}
+
+fn print(text: &str) -> Outcome<()> {
+    let mut out = stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(on_stdout(error)),
+        _ => Ok(()),
     }
 }
 

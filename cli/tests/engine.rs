@@ -413,10 +413,8 @@ fn dumps_go_to_files() {
     assert!(std::fs::read(&output).expect("a dump") == written);
 }
 
-#[test]
-fn damage_is_found_and_named() {
-    let place = Place::new();
-    place.run("load", &["--verify", &corpus(OUTPUTS)]).expect(0);
+/// Flips a bit in each segment, and says how many there are.
+fn damage_segments(place: &Place) -> usize {
     let mut damaged = 0;
     for entry in std::fs::read_dir(place.store())
         .expect("the store")
@@ -431,6 +429,14 @@ fn damage_is_found_and_named() {
             damaged += 1;
         }
     }
+    damaged
+}
+
+#[test]
+fn damage_is_found_and_named() {
+    let place = Place::new();
+    place.run("load", &["--verify", &corpus(OUTPUTS)]).expect(0);
+    let damaged = damage_segments(&place);
     assert!(damaged > 0, "the load left segments");
     let row = place.run("verify", &["--json", "-"]).expect(1).row();
     let places = row["damaged"].as_array().expect("a list");
@@ -469,4 +475,17 @@ fn a_reader_that_goes_away_ends_the_command_quietly() {
             String::from_utf8_lossy(&ended.stderr)
         );
     }
+}
+
+#[test]
+fn damage_shows_in_the_exit_status_even_if_nobody_reads() {
+    let place = Place::new();
+    place.run("load", &["--verify", &corpus(OUTPUTS)]).expect(0);
+    damage_segments(&place);
+    let mut child = command(&["verify", "--store", place.store()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    drop(child.stdout.take());
+    assert_eq!(child.wait().expect("the command ends").code(), Some(1));
 }
