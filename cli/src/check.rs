@@ -294,6 +294,7 @@ impl<'a> Checker<'a> {
 
     fn get(&mut self, index: usize, key: &[u8]) -> Outcome<bool> {
         let keyspace: &Keyspace = &self.replay.loaded[index].keyspace;
+        self.value.clear();
         let found: Result<bool> = keyspace.get_into(key, &mut self.value);
         found.map_err(|e| self.args.failure(&e))
     }
