@@ -27,24 +27,28 @@ impl FilterBuilder {
         self.shape
     }
 
-    /// Adds a hash, not below the one before; hands each block that is thereby complete to `emit`.
-    pub fn push(&mut self, hash: KeyHash, mut emit: impl FnMut(Block)) {
+    /// Takes a hash, not below the one before. `Some` is a block that is thereby complete: call again
+    /// with the same hash until `None` says that it was added.
+    pub fn push(&mut self, hash: KeyHash) -> Option<Block> {
         let wanted = self.shape.block_of(hash);
         assert!(wanted >= self.current, "hashes come in order");
-        while self.current < wanted {
-            emit(std::mem::take(&mut self.block));
-            self.current += 1;
+        if self.current < wanted {
+            return self.give();
         }
         self.block.insert(self.shape.algorithm, hash);
+        None
     }
 
-    /// Hands out at most `budget` of the blocks that are left; `true` once there is none.
-    pub fn finish_step(&mut self, budget: u64, mut emit: impl FnMut(Block)) -> bool {
-        let to = self.shape.blocks.min(self.current.saturating_add(budget));
-        while self.current < to {
-            emit(std::mem::take(&mut self.block));
-            self.current += 1;
+    /// The next of the blocks that are left behind the last hash; `None` once there is none.
+    pub fn finish(&mut self) -> Option<Block> {
+        match self.current < self.shape.blocks {
+            true => self.give(),
+            false => None,
         }
-        self.current == self.shape.blocks
+    }
+
+    fn give(&mut self) -> Option<Block> {
+        self.current += 1;
+        Some(std::mem::take(&mut self.block))
     }
 }

@@ -65,9 +65,13 @@ mod tests {
         let mut builder = FilterBuilder::new(shape);
         let mut blocks = Vec::new();
         for hash in hashes {
-            builder.push(hash, |block| blocks.push(block));
+            while let Some(block) = builder.push(hash) {
+                blocks.push(block);
+            }
         }
-        while !builder.finish_step(3, |block| blocks.push(block)) {}
+        while let Some(block) = builder.finish() {
+            blocks.push(block);
+        }
         ResidentFilter::new(shape, blocks).expect("all blocks came")
     }
 

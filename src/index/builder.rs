@@ -146,7 +146,7 @@ impl Sorter {
                 _ => self.ends[bucket - 1] as usize,
             };
             let end = self.ends[bucket] as usize;
-            self.entries[start..end].sort_unstable_by_key(|packed| Entry::unpack(packed));
+            self.entries[start..end].sort_unstable_by_key(Entry::unpack);
             done += end - start;
             bucket += 1;
         }
