@@ -257,3 +257,58 @@ proptest! {
         prop_assert!(report.is_clean(), "{:?}", report.damage);
     }
 }
+
+/// Keys and values of a dump in `bytevalue` form.
+fn dumped(text: &str) -> Vec<Given> {
+    let bytes = |line: &str| -> Vec<u8> {
+        let digits = line.trim().as_bytes().chunks(2);
+        let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        digits.map(byte).collect()
+    };
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with(' ')).collect();
+    let pairs = lines.chunks_exact(2).zip(1..);
+    pairs
+        .map(|(pair, sequence)| Given::new(bytes(pair[0]), sequence, bytes(pair[1])))
+        .collect()
+}
+
+#[test]
+fn real_keys_with_shared_prefixes() {
+    let mut records = dumped(include_str!("../../../corpus/data/bitcoin-outputs.dump"));
+    assert_eq!(records.len(), 8150);
+    sort(&mut records);
+    let mut fixture = Build::default().open(&records);
+    let counts = &mut ReadCounts::default();
+    let mut cursor = fixture.cursor(64 << 10);
+    assert_eq!(forward(&mut cursor, counts), records);
+    assert_eq!(backward(&mut cursor, counts), records);
+    let mut at = 0;
+    while let Some(record) = records.get(at) {
+        // All outputs of a transaction, by its id.
+        let id = &record.key[..32];
+        let outputs = records[at..]
+            .iter()
+            .take_while(|r| r.key.starts_with(id))
+            .count();
+        cursor.seek(KEYSPACE, id, Sequence::MAX, counts).unwrap();
+        for expected in &records[at..at + outputs] {
+            assert_eq!(given_of(&cursor.current().unwrap()), *expected);
+            cursor.next(counts).unwrap();
+        }
+        cursor.seek_before(KEYSPACE, id, counts).unwrap();
+        assert_eq!(
+            cursor.current().map(|r| given_of(&r)),
+            at.checked_sub(1).map(|i| records[i].clone())
+        );
+        at += outputs;
+    }
+    for record in &records {
+        let found = fixture
+            .get_at(KEYSPACE, &record.key, Sequence::MAX)
+            .unwrap();
+        assert_eq!(found, Some((record.sequence, record.value.clone())));
+    }
+    assert_eq!(fixture.counts.reads, 2 * 8150);
+    let report = fixture.verify();
+    assert!(report.is_clean(), "{:?}", report.damage);
+}
