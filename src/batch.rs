@@ -81,7 +81,12 @@ impl<'a> Batch<'a> {
         len: usize,
         fill: impl FnOnce(&mut [u8]) -> std::result::Result<(), FillError> + 'a,
     ) -> &mut Self {
-        self.push(keyspace, key.into(), len, Operation::PutWith(len, Box::new(fill)))
+        self.push(
+            keyspace,
+            key.into(),
+            len,
+            Operation::PutWith(len, Box::new(fill)),
+        )
     }
 
     /// Removes `key`; in a `WriteOnce` keyspace the key is free again.
@@ -119,7 +124,12 @@ impl<'a> Batch<'a> {
     ) -> &mut Self {
         self.byte_len += record::encoded_len(key.0.len(), value_len) as u64;
         let store = keyspace.store_token();
-        self.entries.push(Entry { keyspace: keyspace.id(), store, key: key.0, operation });
+        self.entries.push(Entry {
+            keyspace: keyspace.id(),
+            store,
+            key: key.0,
+            operation,
+        });
         self
     }
 
@@ -133,18 +143,27 @@ impl<'a> Batch<'a> {
                 Operation::PutWith(len, fill) => Some(Cow::Owned(run_fill(len, fill)?)),
                 Operation::Delete => None,
             };
-            operations.push(Raw { keyspace: entry.keyspace, key: entry.key, order, value });
+            operations.push(Raw {
+                keyspace: entry.keyspace,
+                key: entry.key,
+                order,
+                value,
+            });
         }
-        operations.sort_by(|a, b| {
-            (a.keyspace, &a.key, a.order).cmp(&(b.keyspace, &b.key, b.order))
-        });
+        operations
+            .sort_by(|a, b| (a.keyspace, &a.key, a.order).cmp(&(b.keyspace, &b.key, b.order)));
         fold(operations, &limits.hasher)
     }
 }
 
 impl fmt::Debug for Batch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Batch({} operations, {} bytes)", self.entries.len(), self.byte_len)
+        write!(
+            f,
+            "Batch({} operations, {} bytes)",
+            self.entries.len(),
+            self.byte_len
+        )
     }
 }
 
@@ -205,7 +224,11 @@ fn run_fill(len: usize, fill: Fill<'_>) -> Result<Vec<u8>> {
     match catch_unwind(AssertUnwindSafe(|| fill(&mut value))) {
         Ok(Ok(())) => Ok(value),
         Ok(Err(error)) => Err(Error::new(ErrorKind::Refused, "submit", error.to_string())),
-        Err(_) => Err(Error::new(ErrorKind::Refused, "submit", "the closure panicked")),
+        Err(_) => Err(Error::new(
+            ErrorKind::Refused,
+            "submit",
+            "the closure panicked",
+        )),
     }
 }
 
@@ -221,7 +244,11 @@ pub(crate) struct Limits {
 impl Limits {
     fn check(&self, batch: &Batch<'_>) -> Result<()> {
         let too_large = |what: &str, needed: u64, limit: u64| {
-            Err(Error::new(ErrorKind::TooLarge { needed, limit }, "submit", what))
+            Err(Error::new(
+                ErrorKind::TooLarge { needed, limit },
+                "submit",
+                what,
+            ))
         };
         if batch.entries.len() > self.records_max as usize {
             let (needed, limit) = (batch.entries.len() as u64, self.records_max.into());
@@ -242,7 +269,11 @@ impl Limits {
         }
         let frame_bytes = batch.byte_len + crate::log::FRAME_HEADER_BYTES as u64;
         if frame_bytes > self.frame_bytes_max {
-            return too_large("bytes of the batch (batch_bytes_max)", frame_bytes, self.frame_bytes_max);
+            return too_large(
+                "bytes of the batch (batch_bytes_max)",
+                frame_bytes,
+                self.frame_bytes_max,
+            );
         }
         Ok(())
     }
@@ -277,7 +308,11 @@ pub(crate) enum Expected<'a> {
 
 impl PreparedOp<'_> {
     pub fn record_kind(&self) -> RecordKind {
-        if self.value.is_some() { RecordKind::Value } else { RecordKind::Tombstone }
+        if self.value.is_some() {
+            RecordKind::Value
+        } else {
+            RecordKind::Tombstone
+        }
     }
 
     pub fn value_bytes(&self) -> &[u8] {
@@ -303,14 +338,26 @@ pub(crate) struct Prepared<'a> {
 fn fold<'a>(raw: Vec<Raw<'a>>, hasher: &Hasher) -> Result<Prepared<'a>> {
     let mut ops: Vec<PreparedOp<'a>> = Vec::with_capacity(raw.len());
     for operation in raw {
-        let same = |op: &&mut PreparedOp<'a>| op.keyspace == operation.keyspace && op.key == operation.key;
+        let same =
+            |op: &&mut PreparedOp<'a>| op.keyspace == operation.keyspace && op.key == operation.key;
         let write_once = operation.keyspace.kind() == Some(KeyspaceKind::WriteOnce);
         match ops.last_mut().filter(same) {
             None => {
                 let expected = (write_once && operation.value.is_some()).then_some(Expected::Own);
                 let hash = hasher.hash(operation.keyspace, &operation.key);
-                let Raw { keyspace, key, value, .. } = operation;
-                ops.push(PreparedOp { keyspace, key, hash, value, expected });
+                let Raw {
+                    keyspace,
+                    key,
+                    value,
+                    ..
+                } = operation;
+                ops.push(PreparedOp {
+                    keyspace,
+                    key,
+                    hash,
+                    value,
+                    expected,
+                });
             }
             Some(op) if !write_once => op.value = operation.value,
             Some(op) => fold_write_once(op, operation.value)?,
@@ -321,9 +368,11 @@ fn fold<'a>(raw: Vec<Raw<'a>>, hasher: &Hasher) -> Result<Prepared<'a>> {
 
 fn fold_write_once<'a>(op: &mut PreparedOp<'a>, value: Option<Cow<'a, [u8]>>) -> Result<()> {
     match (op.value.take(), value) {
-        (Some(earlier), Some(later)) if earlier != later => {
-            Err(Error::new(ErrorKind::Conflict, "submit", "two values for one key in the batch"))
-        }
+        (Some(earlier), Some(later)) if earlier != later => Err(Error::new(
+            ErrorKind::Conflict,
+            "submit",
+            "two values for one key in the batch",
+        )),
         (earlier, None) => {
             // What the first put asked of the store still has to hold, although its value goes.
             if let (Some(Expected::Own), Some(value)) = (&op.expected, earlier) {
@@ -344,7 +393,12 @@ mod tests {
 
     fn raw(order: usize, key: &'static [u8], value: Option<&'static [u8]>) -> Raw<'static> {
         let keyspace = KeyspaceId::new(KeyspaceKind::WriteOnce, 1).expect("small");
-        Raw { keyspace, key: Cow::Borrowed(key), order, value: value.map(Cow::Borrowed) }
+        Raw {
+            keyspace,
+            key: Cow::Borrowed(key),
+            order,
+            value: value.map(Cow::Borrowed),
+        }
     }
 
     fn hasher() -> Hasher {
@@ -353,7 +407,11 @@ mod tests {
 
     #[test]
     fn put_delete_put_keeps_the_first_expectation() {
-        let raw = vec![raw(0, b"k", Some(b"a")), raw(1, b"k", None), raw(2, b"k", Some(b"b"))];
+        let raw = vec![
+            raw(0, b"k", Some(b"a")),
+            raw(1, b"k", None),
+            raw(2, b"k", Some(b"b")),
+        ];
         let prepared = fold(raw, &hasher()).expect("legal");
         assert_eq!(prepared.ops.len(), 1);
         assert_eq!(prepared.ops[0].value_bytes(), b"b");
@@ -366,7 +424,10 @@ mod tests {
         let twice = vec![raw(0, b"k", Some(b"a")), raw(1, b"k", Some(b"a"))];
         assert_eq!(fold(twice, &hasher()).expect("legal").ops.len(), 1);
         let two = vec![raw(0, b"k", Some(b"a")), raw(1, b"k", Some(b"b"))];
-        assert_eq!(fold(two, &hasher()).expect_err("conflict").kind(), &ErrorKind::Conflict);
+        assert_eq!(
+            fold(two, &hasher()).expect_err("conflict").kind(),
+            &ErrorKind::Conflict
+        );
     }
 
     #[test]

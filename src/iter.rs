@@ -47,7 +47,12 @@ impl Iter {
         range: &impl RangeBounds<K>,
     ) -> Self {
         let own = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-        Self::between(pin, keyspace, own(range.start_bound()), own(range.end_bound()))
+        Self::between(
+            pin,
+            keyspace,
+            own(range.start_bound()),
+            own(range.end_bound()),
+        )
     }
 
     pub(crate) fn with_prefix(pin: Arc<ReaderPin>, keyspace: KeyspaceId, prefix: &[u8]) -> Self {
@@ -117,7 +122,9 @@ impl Iter {
             None => merge.insert(self.open(direction)?),
         };
         let item = loop {
-            let Some(item) = merge.next(&self.pin)? else { break None };
+            let Some(item) = merge.next(&self.pin)? else {
+                break None;
+            };
             if self.passed(direction, &item.key) {
                 break None;
             }
@@ -238,7 +245,10 @@ struct Item {
 
 #[derive(Debug)]
 enum Source {
-    Memory { generation: Arc<Generation>, current: Option<Item> },
+    Memory {
+        generation: Arc<Generation>,
+        current: Option<Item>,
+    },
     Segment(Box<SegmentCursor>),
     /// While it is being moved.
     Vacant,
@@ -298,7 +308,10 @@ impl Merge {
         match self.memory_item(pin, generation, from) {
             Some(current) => {
                 let generation = generation.clone();
-                self.sources.push(Source::Memory { generation, current });
+                self.sources.push(Source::Memory {
+                    generation,
+                    current,
+                });
                 self.enter(self.sources.len() - 1);
                 Ok(())
             }
@@ -306,12 +319,7 @@ impl Merge {
         }
     }
 
-    fn add_runs_of(
-        &mut self,
-        pin: &ReaderPin,
-        generation: &Generation,
-        from: &From,
-    ) -> Result<()> {
+    fn add_runs_of(&mut self, pin: &ReaderPin, generation: &Generation, from: &From) -> Result<()> {
         let kind = pin.engine().keyspace_kind(self.keyspace);
         for run in generation.runs().iter().filter(|run| run.kind == kind) {
             for segment in &run.segments {
@@ -323,7 +331,9 @@ impl Merge {
 
     fn add_segment(&mut self, pin: &ReaderPin, segment: Arc<Segment>, from: &From) -> Result<()> {
         let files = pin.engine().files.clone();
-        let options = CursorOptions { buffer_bytes: self.buffer_bytes as usize };
+        let options = CursorOptions {
+            buffer_bytes: self.buffer_bytes as usize,
+        };
         let mut cursor = SegmentCursor::new(segment, files, options);
         let mut counts = ReadCounts::default();
         let placed = self.place(&mut cursor, from, &mut counts);
@@ -364,7 +374,10 @@ impl Merge {
 
     /// Moves a cursor past records that the bound hides.
     fn settle(&self, pin: &ReaderPin, cursor: &mut SegmentCursor) -> Result<()> {
-        while cursor.current().is_some_and(|record| record.sequence > pin.bound) {
+        while cursor
+            .current()
+            .is_some_and(|record| record.sequence > pin.bound)
+        {
             self.move_cursor(pin, cursor)?;
         }
         Ok(())
@@ -372,8 +385,11 @@ impl Merge {
 
     fn move_cursor(&self, pin: &ReaderPin, cursor: &mut SegmentCursor) -> Result<()> {
         let mut counts = ReadCounts::default();
-        let moved =
-            if self.backward { cursor.prev(&mut counts) } else { cursor.next(&mut counts) };
+        let moved = if self.backward {
+            cursor.prev(&mut counts)
+        } else {
+            cursor.next(&mut counts)
+        };
         pin.engine().counters.add_scan(&counts);
         moved.map(|_| ())
     }
@@ -403,7 +419,9 @@ impl Merge {
             (true, From::Beyond(key)) => cursor.seek_before(self.keyspace, key, Sequence::MAX),
         }
         loop {
-            let Some(entry) = cursor.entry() else { return Some(None) };
+            let Some(entry) = cursor.entry() else {
+                return Some(None);
+            };
             if entry.keyspace != self.keyspace {
                 return Some(None);
             }
@@ -412,7 +430,12 @@ impl Merge {
                 let mut value = Vec::with_capacity(found.value.len());
                 found.value.copy_to(&mut value);
                 let (sequence, kind) = (found.sequence, found.kind);
-                return Some(Some(Item { key: entry.key.to_vec(), value, sequence, kind }));
+                return Some(Some(Item {
+                    key: entry.key.to_vec(),
+                    value,
+                    sequence,
+                    kind,
+                }));
             }
             // Every version of this key is newer than the bound.
             let key = entry.key.to_vec();
@@ -426,12 +449,16 @@ impl Merge {
 
     /// The next key's newest record, tombstones included.
     fn next(&mut self, pin: &ReaderPin) -> Result<Option<Item>> {
-        let Some(first) = self.heap.first().copied() else { return Ok(None) };
+        let Some(first) = self.heap.first().copied() else {
+            return Ok(None);
+        };
         let item = self.take(first);
         // Older records of the same key in other sources.
         self.advance(pin, first, &item.key)?;
         while let Some(top) = self.heap.first().copied()
-            && self.peek(top).is_some_and(|(key, _)| key == item.key.as_slice())
+            && self
+                .peek(top)
+                .is_some_and(|(key, _)| key == item.key.as_slice())
         {
             self.advance(pin, top, &item.key)?;
         }
@@ -470,18 +497,27 @@ impl Merge {
                 let from = From::Beyond(key.to_vec());
                 match self.memory_item(pin, &generation, &from) {
                     Some(current) => {
-                        self.sources[place] = Source::Memory { generation, current };
+                        self.sources[place] = Source::Memory {
+                            generation,
+                            current,
+                        };
                         self.sift_first();
                     }
                     None => {
-                        self.sources[place] = Source::Memory { generation: generation.clone(), current: None };
+                        self.sources[place] = Source::Memory {
+                            generation: generation.clone(),
+                            current: None,
+                        };
                         self.sift_first();
                         self.add_runs_of(pin, &generation, &from)?;
                     }
                 }
             }
             Source::Segment(mut cursor) => {
-                while cursor.current().is_some_and(|r| r.keyspace == self.keyspace && r.key == key) {
+                while cursor
+                    .current()
+                    .is_some_and(|r| r.keyspace == self.keyspace && r.key == key)
+                {
                     self.move_cursor(pin, &mut cursor)?;
                 }
                 self.settle(pin, &mut cursor)?;
@@ -495,9 +531,9 @@ impl Merge {
 
     fn peek(&self, place: usize) -> Option<(&[u8], Sequence)> {
         match &self.sources[place] {
-            Source::Memory { current, .. } => {
-                current.as_ref().map(|item| (item.key.as_slice(), item.sequence))
-            }
+            Source::Memory { current, .. } => current
+                .as_ref()
+                .map(|item| (item.key.as_slice(), item.sequence)),
             Source::Segment(cursor) => cursor
                 .current()
                 .filter(|record| record.keyspace == self.keyspace)
@@ -510,7 +546,11 @@ impl Merge {
     fn before(&self, a: usize, b: usize) -> bool {
         match (self.peek(a), self.peek(b)) {
             (Some((key_a, sequence_a)), Some((key_b, sequence_b))) => {
-                let keys = if self.backward { key_b.cmp(key_a) } else { key_a.cmp(key_b) };
+                let keys = if self.backward {
+                    key_b.cmp(key_a)
+                } else {
+                    key_a.cmp(key_b)
+                };
                 keys.then(sequence_b.cmp(&sequence_a)) == Order::Less
             }
             (Some(_), None) => true,
@@ -537,7 +577,9 @@ impl Merge {
 
     /// The first source has moved: restores the heap, dropping the source at its end.
     fn sift_first(&mut self) {
-        let Some(first) = self.heap.first().copied() else { return };
+        let Some(first) = self.heap.first().copied() else {
+            return;
+        };
         if self.peek(first).is_none() {
             self.heap.swap_remove(0);
         }
@@ -565,7 +607,9 @@ fn cursor_memory(engine: &Engine, cursors: u64) -> Result<(Permit, u32)> {
     let least = CURSOR_BYTES_MIN.min(wanted);
     let share = engine.scan_region.ledger().free_bytes() / 2 / cursors.max(1);
     let each = wanted.min(share.max(least));
-    let permit = engine.scan_region.try_acquire(each * cursors, Owner::Scratch);
+    let permit = engine
+        .scan_region
+        .try_acquire(each * cursors, Owner::Scratch);
     let permit = permit.map_err(|shortage| {
         let kind = ErrorKind::Busy {
             needed: shortage.needed,

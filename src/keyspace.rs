@@ -30,7 +30,11 @@ pub struct KeyspaceInfo {
 
 impl KeyspaceInfo {
     pub(crate) fn of(entry: &KeyspaceEntry) -> Self {
-        Self { name: entry.name.clone(), kind: entry.kind, id: entry.id }
+        Self {
+            name: entry.name.clone(),
+            kind: entry.kind,
+            id: entry.id,
+        }
     }
 }
 
@@ -43,7 +47,10 @@ pub struct Keyspace {
 
 impl Keyspace {
     pub(crate) fn new(store: Arc<Inner>, entry: KeyspaceEntry) -> Self {
-        Self { store, entry: Arc::new(entry) }
+        Self {
+            store,
+            entry: Arc::new(entry),
+        }
     }
 
     pub(crate) fn store_token(&self) -> u64 {
@@ -74,30 +81,49 @@ impl Keyspace {
     ) -> Result<Sequence> {
         let mut batch = Batch::new();
         batch.put(self, key, value);
-        Store { inner: self.store.clone() }.write(batch, durability)
+        Store {
+            inner: self.store.clone(),
+        }
+        .write(batch, durability)
     }
 
     /// Removes one key.
-    pub fn delete<'a>(&self, key: impl Into<Bytes<'a>>, durability: Durability) -> Result<Sequence> {
+    pub fn delete<'a>(
+        &self,
+        key: impl Into<Bytes<'a>>,
+        durability: Durability,
+    ) -> Result<Sequence> {
         let mut batch = Batch::new();
         batch.delete(self, key);
-        Store { inner: self.store.clone() }.write(batch, durability)
+        Store {
+            inner: self.store.clone(),
+        }
+        .write(batch, durability)
     }
 
     /// The value of a key, as an owned guard. No read for a key in memory, two for one in a segment.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.store.engine.get_with(self.id(), key.as_ref(), |hit| hit.into_value())
+        self.store
+            .engine
+            .get_with(self.id(), key.as_ref(), |hit| hit.into_value())
     }
 
     /// Copies the value of a key into `out`, replacing its content; false if the key is absent.
     pub fn get_into(&self, key: impl AsRef<[u8]>, out: &mut Vec<u8>) -> Result<bool> {
-        let found = self.store.engine.get_with(self.id(), key.as_ref(), |hit| hit.copy_into(out))?;
+        let found = self
+            .store
+            .engine
+            .get_with(self.id(), key.as_ref(), |hit| hit.copy_into(out))?;
         Ok(found.is_some())
     }
 
     /// Whether a key has a value. Costs what `get` costs.
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.store.engine.get_with(self.id(), key.as_ref(), |_| ())?.is_some())
+        Ok(self
+            .store
+            .engine
+            .get_with(self.id(), key.as_ref(), |_| ())?
+            .is_some())
     }
 
     /// The records with keys in `range`, in key order, from either end, as of now.
@@ -118,7 +144,11 @@ impl Keyspace {
 
     /// The records whose keys start with `prefix`.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
-        Ok(Iter::with_prefix(self.reader()?, self.id(), prefix.as_ref()))
+        Ok(Iter::with_prefix(
+            self.reader()?,
+            self.id(),
+            prefix.as_ref(),
+        ))
     }
 
     /// All records.
@@ -128,7 +158,10 @@ impl Keyspace {
 
     /// A view of the whole store as it is now.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        Store { inner: self.store.clone() }.snapshot()
+        Store {
+            inner: self.store.clone(),
+        }
+        .snapshot()
     }
 
     fn reader(&self) -> Result<Arc<ReaderPin>> {
@@ -141,7 +174,10 @@ impl Engine {
     pub(crate) fn keyspace(&self, name: &str, kind: KeyspaceKind) -> Result<KeyspaceEntry> {
         self.check_open("keyspace")?;
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
-            let detail = format!("a keyspace name has 1 to {NAME_BYTES_MAX} bytes, not {}", name.len());
+            let detail = format!(
+                "a keyspace name has 1 to {NAME_BYTES_MAX} bytes, not {}",
+                name.len()
+            );
             return Err(Error::invalid("keyspace", detail));
         }
         // Held over the edit, so that two callers do not create it twice. No reader takes this lock.
@@ -162,14 +198,22 @@ impl Engine {
         let counter = {
             let keyspaces = self.keyspaces.lock();
             let same = keyspaces.values().filter(|entry| entry.kind == kind);
-            same.map(|entry| entry.id.counter()).max().map_or(1, |last| last + 1)
+            same.map(|entry| entry.id.counter())
+                .max()
+                .map_or(1, |last| last + 1)
         };
         let Some(id) = KeyspaceId::new(kind, counter) else {
             return Err(Error::invalid("keyspace", "no keyspace number is left"));
         };
-        let entry = KeyspaceEntry { id, kind, name: name.to_string() };
+        let entry = KeyspaceEntry {
+            id,
+            kind,
+            name: name.to_string(),
+        };
         self.edit_manifest(&[Change::AddKeyspace(entry.clone())])?;
-        self.keyspaces.lock().insert(name.to_string(), entry.clone());
+        self.keyspaces
+            .lock()
+            .insert(name.to_string(), entry.clone());
         Ok(entry)
     }
 }

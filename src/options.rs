@@ -198,23 +198,53 @@ impl Options {
             if (least..=most).contains(&value) {
                 return Ok(());
             }
-            Err(Error::invalid("open", format!("option {name} is {value}, not {least} to {most}")))
+            Err(Error::invalid(
+                "open",
+                format!("option {name} is {value}, not {least} to {most}"),
+            ))
         };
         range("hash_bits", self.hash_bits.into(), 8, HASH_BITS.into())?;
-        range("chunk_bytes", self.chunk_bytes.into(), CHUNK_BYTES_MIN.into(), 1 << 26)?;
+        range(
+            "chunk_bytes",
+            self.chunk_bytes.into(),
+            CHUNK_BYTES_MIN.into(),
+            1 << 26,
+        )?;
         range("block_records", self.block_records.into(), 2, 4096)?;
         range("queue_slots", self.queue_slots.into(), 1, 64)?;
-        range("pinned_generations_max", self.pinned_generations_max.into(), 0, 64)?;
-        range("output_buffer_bytes", self.output_buffer_bytes.into(), 256, 1 << 26)?;
-        range("cursor_buffer_bytes", self.cursor_buffer_bytes.into(), 256, 1 << 26)?;
+        range(
+            "pinned_generations_max",
+            self.pinned_generations_max.into(),
+            0,
+            64,
+        )?;
+        range(
+            "output_buffer_bytes",
+            self.output_buffer_bytes.into(),
+            256,
+            1 << 26,
+        )?;
+        range(
+            "cursor_buffer_bytes",
+            self.cursor_buffer_bytes.into(),
+            256,
+            1 << 26,
+        )?;
         range("key_fence_bytes", self.key_fence_bytes.into(), 64, 1 << 20)?;
-        range("manifest_roll_bytes", self.manifest_roll_bytes, 256, 1 << 32)?;
+        range(
+            "manifest_roll_bytes",
+            self.manifest_roll_bytes,
+            256,
+            1 << 32,
+        )?;
         if let Background::Threads(threads) = self.background {
             range("background threads", threads as u64, 1, 64)?;
         }
         let write_region_bytes = self.write_region_bytes.unwrap_or(self.memory_bytes / 2);
         range("write_region_bytes", write_region_bytes, 4096, 1 << 36)?;
-        let seal_records = self.seal_records.unwrap_or((write_region_bytes >> 10).clamp(64, 1 << 24) as u32);
+        let seal_records = self
+            .seal_records
+            .unwrap_or((write_region_bytes >> 10).clamp(64, 1 << 24) as u32);
         range("seal_records", seal_records.into(), 1, 1 << 24)?;
         let batch_records_max = self.batch_records_max.unwrap_or(seal_records);
         range("batch_records_max", batch_records_max.into(), 1, 1 << 24)?;
@@ -235,7 +265,11 @@ impl Options {
             descriptors_max: self.descriptors_max,
             hash_bits: self.hash_bits,
             family_seed: self.family_seed,
-            background: if self.read_only { Background::Manual } else { self.background },
+            background: if self.read_only {
+                Background::Manual
+            } else {
+                self.background
+            },
             write_deadline: self.write_deadline,
             output_buffer_bytes: self.output_buffer_bytes,
             cursor_buffer_bytes: self.cursor_buffer_bytes,
@@ -285,12 +319,16 @@ pub struct KeyspaceOptions {
 impl KeyspaceOptions {
     /// A keyspace whose keys keep their first value.
     pub const fn write_once() -> Self {
-        Self { kind: crate::types::KeyspaceKind::WriteOnce }
+        Self {
+            kind: crate::types::KeyspaceKind::WriteOnce,
+        }
     }
 
     /// A keyspace in which the last write wins.
     pub const fn mutable() -> Self {
-        Self { kind: crate::types::KeyspaceKind::Mutable }
+        Self {
+            kind: crate::types::KeyspaceKind::Mutable,
+        }
     }
 }
 

@@ -35,14 +35,27 @@ impl ReaderPin {
         let since = engine.env.clock.monotonic();
         let kinds = match kind {
             None => [true; 2],
-            Some(kind) => [kind == KeyspaceKind::WriteOnce, kind == KeyspaceKind::Mutable],
+            Some(kind) => [
+                kind == KeyspaceKind::WriteOnce,
+                kind == KeyspaceKind::Mutable,
+            ],
         };
         let mut registry = engine.registry.lock();
         let bound = engine.visible();
         let version = engine.version.load_full();
-        let id = registry.register(Pin { bound, kinds, since, creator });
+        let id = registry.register(Pin {
+            bound,
+            kinds,
+            since,
+            creator,
+        });
         drop(registry);
-        Ok(Arc::new(Self { inner: inner.clone(), version, bound, id }))
+        Ok(Arc::new(Self {
+            inner: inner.clone(),
+            version,
+            bound,
+            id,
+        }))
     }
 }
 
@@ -83,7 +96,10 @@ impl Snapshot {
         self.check(keyspace)?;
         let Self { pin } = self;
         let id = keyspace.id();
-        pin.engine().get_at(&pin.version, pin.bound, id, key.as_ref(), |hit| hit.into_value())
+        pin.engine()
+            .get_at(&pin.version, pin.bound, id, key.as_ref(), |hit| {
+                hit.into_value()
+            })
     }
 
     /// Copies the value of a key into `out`, replacing its content; false if the key is absent.
@@ -96,8 +112,11 @@ impl Snapshot {
         self.check(keyspace)?;
         let Self { pin } = self;
         let id = keyspace.id();
-        let found =
-            pin.engine().get_at(&pin.version, pin.bound, id, key.as_ref(), |hit| hit.copy_into(out))?;
+        let found = pin
+            .engine()
+            .get_at(&pin.version, pin.bound, id, key.as_ref(), |hit| {
+                hit.copy_into(out)
+            })?;
         Ok(found.is_some())
     }
 
@@ -106,12 +125,17 @@ impl Snapshot {
         self.check(keyspace)?;
         let Self { pin } = self;
         let id = keyspace.id();
-        Ok(pin.engine().get_at(&pin.version, pin.bound, id, key.as_ref(), |_| ())?.is_some())
+        Ok(pin
+            .engine()
+            .get_at(&pin.version, pin.bound, id, key.as_ref(), |_| ())?
+            .is_some())
     }
 
     /// The values of several keys, in the order asked.
     pub fn multi_get(&self, keys: &[(&Keyspace, &[u8])]) -> Result<Vec<Option<Value>>> {
-        keys.iter().map(|(keyspace, key)| self.get(keyspace, key)).collect()
+        keys.iter()
+            .map(|(keyspace, key)| self.get(keyspace, key))
+            .collect()
     }
 
     /// The records with keys in `range`, in key order, from either end.
@@ -127,7 +151,11 @@ impl Snapshot {
     /// The records whose keys start with `prefix`.
     pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Result<Iter> {
         self.check(keyspace)?;
-        Ok(Iter::with_prefix(self.pin.clone(), keyspace.id(), prefix.as_ref()))
+        Ok(Iter::with_prefix(
+            self.pin.clone(),
+            keyspace.id(),
+            prefix.as_ref(),
+        ))
     }
 
     /// All records of the keyspace.

@@ -239,7 +239,11 @@ impl Engine {
             let memory = memory.as_ref()?;
             let pin = registry.pin_of(generation, memory)?;
             let now = self.env.clock.monotonic();
-            Some(crate::engine::registry::Registry::describe(pin, now, memory.memory_bytes()))
+            Some(crate::engine::registry::Registry::describe(
+                pin,
+                now,
+                memory.memory_bytes(),
+            ))
         })
     }
 
@@ -250,7 +254,12 @@ impl Engine {
         // Each lock is let go before the next: a temporary in the literal below would be held to its end.
         let oldest_pin = self.blocking_pin();
         let pins = self.registry.lock().pins().count() as u64;
-        let keyspaces = self.keyspaces.lock().values().map(KeyspaceInfo::of).collect();
+        let keyspaces = self
+            .keyspaces
+            .lock()
+            .values()
+            .map(KeyspaceInfo::of)
+            .collect();
         let (filter_bytes, filter_budget_bytes, filters_resident) = {
             let residency = self.residency.lock();
             let count = residency.resident_count() as u64;
@@ -272,8 +281,14 @@ impl Engine {
             filters_resident,
             runs: version.runs.iter().map(|runs| runs.len() as u64).sum(),
             segments: version.segments().count() as u64,
-            segment_records: version.segments().map(|segment| segment.meta().counts.records).sum(),
-            segment_bytes: version.segments().map(|segment| segment.meta().file_len).sum(),
+            segment_records: version
+                .segments()
+                .map(|segment| segment.meta().counts.records)
+                .sum(),
+            segment_bytes: version
+                .segments()
+                .map(|segment| segment.meta().file_len)
+                .sum(),
             logs,
             log_bytes: logs * self.sizes.log_bytes,
             oldest_pin,
@@ -315,10 +330,24 @@ impl Engine {
         {
             let commit = self.commit.lock();
             issued = commit.issued;
-            files.extend(commit.spares.iter().map(|spare| FileName::log(spare.number)));
+            files.extend(
+                commit
+                    .spares
+                    .iter()
+                    .map(|spare| FileName::log(spare.number)),
+            );
         }
-        files.extend(version.generations.iter().map(|g| FileName::log(g.log_number)));
-        files.extend(version.segments().map(|segment| FileName::segment(segment.meta().number)));
+        files.extend(
+            version
+                .generations
+                .iter()
+                .map(|g| FileName::log(g.log_number)),
+        );
+        files.extend(
+            version
+                .segments()
+                .map(|segment| FileName::segment(segment.meta().number)),
+        );
         files.extend([FileName::MANIFEST, FileName::LOCK]);
         files.sort();
         files.dedup();
@@ -326,17 +355,37 @@ impl Engine {
             kind: run.kind,
             level: run.level,
             generations: (
-                run.segments.iter().map(|s| s.meta().identity.generation_lo).min().unwrap_or(0),
-                run.segments.iter().map(|s| s.meta().identity.generation_hi).max().unwrap_or(0),
+                run.segments
+                    .iter()
+                    .map(|s| s.meta().identity.generation_lo)
+                    .min()
+                    .unwrap_or(0),
+                run.segments
+                    .iter()
+                    .map(|s| s.meta().identity.generation_hi)
+                    .max()
+                    .unwrap_or(0),
             ),
-            segments: run.segments.iter().map(|segment| segment.meta().number).collect(),
-            records: run.segments.iter().map(|segment| segment.meta().counts.records).sum(),
+            segments: run
+                .segments
+                .iter()
+                .map(|segment| segment.meta().number)
+                .collect(),
+            records: run
+                .segments
+                .iter()
+                .map(|segment| segment.meta().counts.records)
+                .sum(),
         });
         let (pins, lingering) = {
             let registry = self.registry.lock();
             (
                 registry.pins().map(|pin| pin.bound).collect(),
-                registry.lingering.iter().map(|generation| generation.number).collect(),
+                registry
+                    .lingering
+                    .iter()
+                    .map(|generation| generation.number)
+                    .collect(),
             )
         };
         let (filter_bytes, filter_budget_bytes) = {

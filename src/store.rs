@@ -93,7 +93,11 @@ impl Store {
             }
         };
         let engine = Engine::open(env, settings)?;
-        let inner = Arc::new(Inner { engine, options, driver: Mutex::new(None) });
+        let inner = Arc::new(Inner {
+            engine,
+            options,
+            driver: Mutex::new(None),
+        });
         if let Some((threads, driver)) = driver {
             let work = Arc::new(EngineWork::new(&inner.engine));
             let handle = driver
@@ -141,7 +145,10 @@ impl Store {
         if let Some(Err(error)) = state.outcome() {
             return Err(error.clone());
         }
-        Ok(Ticket { inner: self.inner.clone(), state })
+        Ok(Ticket {
+            inner: self.inner.clone(),
+            state,
+        })
     }
 
     /// Writes one group of queued batches, syncs once if one of them asks for it, and publishes them in
@@ -179,7 +186,8 @@ impl Store {
         if engine.env.clock.monotonic() >= deadline {
             return Err(error);
         }
-        let helped = engine.commit_step()? || engine.run_first(jobs::QUANTUM_DEFAULT).unwrap_or(true);
+        let helped =
+            engine.commit_step()? || engine.run_first(jobs::QUANTUM_DEFAULT).unwrap_or(true);
         if helped {
             return Ok(());
         }

@@ -48,7 +48,9 @@ impl<T: ?Sized> Mutex<T> {
 
     /// The value, through exclusive access.
     pub fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.0
+            .get_mut()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Takes the lock if nobody holds it.
@@ -63,10 +65,16 @@ impl<T: ?Sized> Mutex<T> {
 
 /// A lock for many readers or one writer that ignores panics of earlier holders.
 #[derive(Debug, Default)]
-#[allow(clippy::disallowed_types, reason = "this is the module that wraps them")]
+#[allow(
+    clippy::disallowed_types,
+    reason = "this is the module that wraps them"
+)]
 pub struct RwLock<T: ?Sized>(std::sync::RwLock<T>);
 
-#[allow(clippy::disallowed_types, reason = "this is the module that wraps them")]
+#[allow(
+    clippy::disallowed_types,
+    reason = "this is the module that wraps them"
+)]
 impl<T> RwLock<T> {
     /// A lock around `value`.
     pub const fn new(value: T) -> Self {
@@ -75,12 +83,16 @@ impl<T> RwLock<T> {
 
     /// Waits until nobody writes.
     pub fn read(&self) -> std::sync::RwLockReadGuard<'_, T> {
-        self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.0
+            .read()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Waits until nobody reads or writes.
     pub fn write(&self) -> std::sync::RwLockWriteGuard<'_, T> {
-        self.0.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.0
+            .write()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 

@@ -16,13 +16,19 @@ pub struct Value {
 impl Value {
     pub(crate) fn from_vec(bytes: Vec<u8>) -> Self {
         let range = 0..bytes.len();
-        Self { buffer: Arc::new(bytes), range }
+        Self {
+            buffer: Arc::new(bytes),
+            range,
+        }
     }
 
     /// A part of a buffer that was read; `range` is clipped to it.
     pub(crate) fn from_buffer(buffer: Vec<u8>, range: Range<usize>) -> Self {
         let end = range.end.min(buffer.len());
-        Self { range: range.start.min(end)..end, buffer: Arc::new(buffer) }
+        Self {
+            range: range.start.min(end)..end,
+            buffer: Arc::new(buffer),
+        }
     }
 
     /// The bytes as a vector of their own.

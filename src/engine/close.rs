@@ -32,7 +32,8 @@ impl Engine {
         if leader.dirty {
             let file = FileName::log(leader.log_number);
             if let Some(log) = &mut leader.log {
-                log.sync().map_err(|cause| self.poison(&Error::io("close", file, cause)))?;
+                log.sync()
+                    .map_err(|cause| self.poison(&Error::io("close", file, cause)))?;
             }
             leader.dirty = false;
             self.durable.store(self.visible(), Ordering::Release);
@@ -45,12 +46,17 @@ impl Engine {
         // A flush in progress may have dropped the log already: then there is nothing to mark.
         let named = {
             let manifest = self.manifest.lock();
-            manifest.as_ref().is_some_and(|writer| writer.state().log(number).is_some())
+            manifest
+                .as_ref()
+                .is_some_and(|writer| writer.state().log(number).is_some())
         };
         let mut changes = Vec::new();
         if named {
             let durable_through = self.durable.load(Ordering::Acquire);
-            changes.push(Change::MarkLog { number, durable_through });
+            changes.push(Change::MarkLog {
+                number,
+                durable_through,
+            });
         }
         changes.push(Change::CleanClose);
         self.edit_manifest(&changes)

@@ -14,11 +14,11 @@
 
 use std::collections::VecDeque;
 
+use crate::engine::states;
 use crate::engine::ticket::TicketState;
 use crate::engine::{CommitState, Engine, SpareLog};
 use crate::env::{FileName, IoError, IoErrorKind, IoResult};
 use crate::error::{Error, Result};
-use crate::engine::states;
 use crate::log::{FrameHeader, FrameKind, FrameToWrite, LogWriter};
 use crate::memtable::{Appended, Memtable};
 use crate::sync::{Arc, Ordering};
@@ -45,7 +45,12 @@ pub(crate) enum Queued {
     /// A commit.
     Commit(CommitFrame),
     /// A ticket without a frame.
-    Barrier { needs: Sequence, outcome: Result<Sequence>, synced: bool, ticket: Arc<TicketState> },
+    Barrier {
+        needs: Sequence,
+        outcome: Result<Sequence>,
+        synced: bool,
+        ticket: Arc<TicketState>,
+    },
     /// The generation ends here.
     Seal(states::Sealed),
 }
@@ -82,13 +87,21 @@ pub(crate) struct Leader {
 
 impl Leader {
     pub fn new() -> Self {
-        Self { log: None, log_number: 0, dirty: false, staging: Vec::new() }
+        Self {
+            log: None,
+            log_number: 0,
+            dirty: false,
+            staging: Vec::new(),
+        }
     }
 }
 
 impl CommitState {
     fn take_group(&mut self) -> VecDeque<Queued> {
-        let seal = self.queue.iter().position(|queued| matches!(queued, Queued::Seal(_)));
+        let seal = self
+            .queue
+            .iter()
+            .position(|queued| matches!(queued, Queued::Seal(_)));
         match seal {
             Some(place) if place + 1 < self.queue.len() => {
                 let rest = self.queue.split_off(place + 1);
@@ -164,10 +177,12 @@ impl Engine {
     fn write_group(&self, leader: &mut Leader, group: &VecDeque<Queued>) -> Result<bool> {
         let wants_sync = group.iter().any(Queued::wants_sync);
         let file = FileName::log(leader.log_number);
-        self.write_frames(leader, group).map_err(|cause| Error::io("commit", file, cause))?;
+        self.write_frames(leader, group)
+            .map_err(|cause| Error::io("commit", file, cause))?;
         if wants_sync && leader.dirty {
             if let Some(log) = &mut leader.log {
-                log.sync().map_err(|cause| Error::io("commit", file, cause))?;
+                log.sync()
+                    .map_err(|cause| Error::io("commit", file, cause))?;
                 self.counters.log_syncs.add(1);
             }
             leader.dirty = false;
@@ -210,9 +225,15 @@ impl Engine {
             .collect();
         leader.dirty = true;
         let Leader { log, staging, .. } = leader;
-        let Some(log) = log else { return Err(IoError::new(IoErrorKind::Other)) };
+        let Some(log) = log else {
+            return Err(IoError::new(IoErrorKind::Other));
+        };
         log.append(&frames, staging)?;
-        if seal { log.seal(durable_through, staging) } else { Ok(()) }
+        if seal {
+            log.seal(durable_through, staging)
+        } else {
+            Ok(())
+        }
     }
 
     fn publish(&self, group: VecDeque<Queued>, durable: bool) {
@@ -228,8 +249,16 @@ impl Engine {
                     self.counters.commits.add(1);
                     frame.ticket.resolve(Ok(frame.sequence));
                 }
-                Queued::Barrier { needs, outcome, ticket, .. } => {
-                    debug_assert!(needs <= self.visible(), "a barrier stands behind what it needs");
+                Queued::Barrier {
+                    needs,
+                    outcome,
+                    ticket,
+                    ..
+                } => {
+                    debug_assert!(
+                        needs <= self.visible(),
+                        "a barrier stands behind what it needs"
+                    );
                     ticket.resolve(outcome);
                 }
                 Queued::Seal(sealed) => self.queue_for_flush(sealed),

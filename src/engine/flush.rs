@@ -50,7 +50,11 @@ pub(crate) struct Output {
 impl Output {
     pub fn of(summary: SegmentSummary) -> Self {
         let SegmentSummary { meta, tail, filter } = summary;
-        Self { entry: entry_of(&meta), filter, tail }
+        Self {
+            entry: entry_of(&meta),
+            filter,
+            tail,
+        }
     }
 }
 
@@ -58,8 +62,17 @@ impl Output {
 enum Phase {
     /// Begins with the kind of this code, or goes on to the spare log.
     Begin(usize),
-    Write { kind: usize, number: u64, file: Arc<dyn File>, merge: Box<KindFlush> },
-    Sync { kind: usize, file: Arc<dyn File>, output: Box<Output> },
+    Write {
+        kind: usize,
+        number: u64,
+        file: Arc<dyn File>,
+        merge: Box<KindFlush>,
+    },
+    Sync {
+        kind: usize,
+        file: Arc<dyn File>,
+        output: Box<Output>,
+    },
     Spare,
     SyncSpare(SpareLog),
     SyncDirectory,
@@ -90,7 +103,10 @@ impl Engine {
     /// The leader hands a generation over: all its commits are published and its log is synced.
     pub fn queue_for_flush(&self, sealed: Sealed) {
         self.counters.seals.add(1);
-        self.maintenance.lock().flush_queue.push_back(sealed.queue());
+        self.maintenance
+            .lock()
+            .flush_queue
+            .push_back(sealed.queue());
     }
 
     /// Runs one bounded step of the flush; true when a generation was installed by it.
@@ -103,7 +119,9 @@ impl Engine {
             slot.current = Some(FlushJob::new(next));
             self.maintenance.lock().flushing = true;
         }
-        let Some(mut job) = slot.current.take() else { return Ok(false) };
+        let Some(mut job) = slot.current.take() else {
+            return Ok(false);
+        };
         let phase = std::mem::replace(&mut job.phase, Phase::Begin(0));
         match self.flush_phase(&mut slot.scratch, &mut job, phase, quantum) {
             Ok(Some(phase)) => {
@@ -141,13 +159,27 @@ impl Engine {
                 }
                 Some(kind) => self.flush_begin(scratch, job, kind)?,
             },
-            Phase::Write { kind, number, file, mut merge } => {
+            Phase::Write {
+                kind,
+                number,
+                file,
+                mut merge,
+            } => {
                 let step = merge.step(quantum);
                 match step {
-                    Ok(None) => Phase::Write { kind, number, file, merge },
+                    Ok(None) => Phase::Write {
+                        kind,
+                        number,
+                        file,
+                        merge,
+                    },
                     Ok(Some(summary)) => {
                         *scratch = Some(merge.into_scratch());
-                        Phase::Sync { kind, file, output: Box::new(Output::of(summary)) }
+                        Phase::Sync {
+                            kind,
+                            file,
+                            output: Box::new(Output::of(summary)),
+                        }
                     }
                     Err(error) => {
                         *scratch = Some(merge.into_scratch());
@@ -204,8 +236,17 @@ impl Engine {
         let parameters = self.parameters.clone();
         let writer = SegmentWriter::new(file.clone(), name, identity, parameters, scratch)
             .inspect_err(|_| self.discard(name))?;
-        let merge = Box::new(KindFlush::new(job.generation.memory().clone(), kind, writer));
-        Ok(Phase::Write { kind: usize::from(kind.code()), number, file, merge })
+        let merge = Box::new(KindFlush::new(
+            job.generation.memory().clone(),
+            kind,
+            writer,
+        ));
+        Ok(Phase::Write {
+            kind: usize::from(kind.code()),
+            number,
+            file,
+            merge,
+        })
     }
 
     /// Who the segment of one generation and kind is, in every replica.
@@ -273,11 +314,20 @@ impl Engine {
             Change::NextGeneration(generation.number + 1),
             Change::FlushedThrough(generation.last_sequence()),
         ];
-        changes.extend(job.outputs.iter().map(|output| Change::AddSegment(output.entry.clone())));
+        changes.extend(
+            job.outputs
+                .iter()
+                .map(|output| Change::AddSegment(output.entry)),
+        );
         if let Some(spare) = &job.spare {
-            changes.push(Change::AddLog(LogEntry::spare(spare.number, self.incarnation)));
+            changes.push(Change::AddLog(LogEntry::spare(
+                spare.number,
+                self.incarnation,
+            )));
         }
-        changes.push(Change::DropLog { number: generation.log_number });
+        changes.push(Change::DropLog {
+            number: generation.log_number,
+        });
         self.edit_manifest(&changes)
     }
 
@@ -289,7 +339,11 @@ impl Engine {
         }
         let mut manifest = self.manifest.lock();
         let Some(writer) = manifest.as_mut() else {
-            return Err(Error::new(ErrorKind::Closed, "manifest", "the store is closed"));
+            return Err(Error::new(
+                ErrorKind::Closed,
+                "manifest",
+                "the store is closed",
+            ));
         };
         match writer.append(changes) {
             Ok(()) => {
@@ -308,7 +362,12 @@ impl Engine {
 
     /// Puts the runs in the version in place of the generation. The edit is durable.
     fn install(&self, job: FlushJob) -> FlushedGeneration {
-        let FlushJob { generation, outputs, spare, .. } = job;
+        let FlushJob {
+            generation,
+            outputs,
+            spare,
+            ..
+        } = job;
         let mut segments = Vec::new();
         for output in outputs {
             let meta = meta_of(&output.entry);
@@ -318,7 +377,10 @@ impl Engine {
         }
         let handle = generation.handle().clone();
         handle.install(
-            segments.iter().map(|(s, _)| Arc::new(Run::of_segment(s.clone()))).collect(),
+            segments
+                .iter()
+                .map(|(s, _)| Arc::new(Run::of_segment(s.clone())))
+                .collect(),
         );
         if let Some(spare) = spare {
             let mut commit = self.commit.lock();
@@ -337,7 +399,10 @@ impl Engine {
                 self.counters.filter_frees.add(freed);
             }
         }
-        self.maintenance.lock().unlinks.push_back(FileName::log(handle.log_number));
+        self.maintenance
+            .lock()
+            .unlinks
+            .push_back(FileName::log(handle.log_number));
         generation.flushed()
     }
 
@@ -352,8 +417,11 @@ impl Engine {
                 continue;
             }
             let handle = flushed.retire();
-            registry.lingering.retain(|other| !Arc::ptr_eq(other, &handle));
-            self.retired_through.fetch_max(handle.last_sequence(), Ordering::AcqRel);
+            registry
+                .lingering
+                .retain(|other| !Arc::ptr_eq(other, &handle));
+            self.retired_through
+                .fetch_max(handle.last_sequence(), Ordering::AcqRel);
             retired = true;
         }
         slot.flushed = kept;

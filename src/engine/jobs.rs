@@ -146,12 +146,20 @@ impl Engine {
         }
         let _busy = Busy { engine: self, job };
         match job {
-            Job::Commit => Ok(if self.commit_step()? { Progress::Finished } else { Progress::Nothing }),
+            Job::Commit => Ok(if self.commit_step()? {
+                Progress::Finished
+            } else {
+                Progress::Nothing
+            }),
             Job::Flush => self.run_flush(quantum),
             Job::Retire => {
                 let mut slot = self.flush.lock();
                 let retired = self.retire_what_can(&mut slot);
-                Ok(if retired { Progress::Finished } else { Progress::Nothing })
+                Ok(if retired {
+                    Progress::Finished
+                } else {
+                    Progress::Nothing
+                })
             }
             Job::SpareLog => self.run_spare(),
             Job::Unlink => self.run_unlink(),
@@ -171,18 +179,24 @@ impl Engine {
         if let Some(cause) = self.poison.get() {
             return Err(cause.clone());
         }
-        Ok(if self.flush_step(quantum)? { Progress::Finished } else { Progress::Did })
+        Ok(if self.flush_step(quantum)? {
+            Progress::Finished
+        } else {
+            Progress::Did
+        })
     }
 
     fn can_retire(&self) -> bool {
         let registry = self.registry.lock();
-        registry.lingering.iter().any(|handle| !self.must_linger(&registry, handle))
+        registry
+            .lingering
+            .iter()
+            .any(|handle| !self.must_linger(&registry, handle))
     }
 
     fn spare_wanted(&self) -> bool {
         let commit = self.commit.lock();
-        commit.spare_failure.is_some()
-            && commit.spares.len() <= self.settings.queue_slots as usize
+        commit.spare_failure.is_some() && commit.spares.len() <= self.settings.queue_slots as usize
     }
 
     fn run_spare(&self) -> Result<Progress> {
@@ -249,7 +263,9 @@ impl Engine {
 
     fn run_load_filter(&self) -> Result<Progress> {
         self.maintenance.lock().filter_retry_at = None;
-        let Some(segment) = self.filter_wanted() else { return Ok(Progress::Nothing) };
+        let Some(segment) = self.filter_wanted() else {
+            return Ok(Progress::Nothing);
+        };
         if let Err(error) = self.load_filter(&segment) {
             self.maintenance.lock().filter_retry_at = Some(self.retry_time());
             return Err(error);
@@ -261,7 +277,8 @@ impl Engine {
         let mut manifest = self.manifest.lock();
         let Some(writer) = manifest
             .as_mut()
-            .filter(|writer| writer.wants_roll(self.settings.manifest_roll_bytes)) else {
+            .filter(|writer| writer.wants_roll(self.settings.manifest_roll_bytes))
+        else {
             self.maintenance.lock().roll_wanted = false;
             return Ok(Progress::Nothing);
         };
@@ -301,13 +318,18 @@ pub(crate) struct WorkSignal(pub Signal);
 
 impl EngineWork {
     pub fn new(engine: &Arc<Engine>) -> Self {
-        Self { engine: Arc::downgrade(engine), signal: engine.work.clone() }
+        Self {
+            engine: Arc::downgrade(engine),
+            signal: engine.work.clone(),
+        }
     }
 }
 
 impl Work for EngineWork {
     fn step(&self) -> Step {
-        let Some(engine) = self.engine.upgrade() else { return Step::Stop };
+        let Some(engine) = self.engine.upgrade() else {
+            return Step::Stop;
+        };
         if engine.is_closed() {
             return Step::Stop;
         }

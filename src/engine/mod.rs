@@ -156,7 +156,11 @@ impl Engine {
     /// Refuses when the store is closed.
     pub fn check_open(&self, operation: &'static str) -> Result<()> {
         if self.is_closed() {
-            return Err(Error::new(ErrorKind::Closed, operation, "this handle's store is closed"));
+            return Err(Error::new(
+                ErrorKind::Closed,
+                operation,
+                "this handle's store is closed",
+            ));
         }
         Ok(())
     }
@@ -201,7 +205,11 @@ impl Engine {
     }
 
     pub fn log_identity(&self, number: u64) -> LogIdentity {
-        LogIdentity { store_id: self.store_id, number, incarnation: self.incarnation }
+        LogIdentity {
+            store_id: self.store_id,
+            number,
+            incarnation: self.incarnation,
+        }
     }
 
     pub fn memtable_options(&self, generation: u64) -> MemtableOptions {

@@ -74,7 +74,11 @@ impl Engine {
             keep_filter_bits: Some(FILTER_BITS_RESIDENT),
             ..SegmentParameters::new(hasher)
         };
-        let incarnation = if settings.read_only { state.incarnation } else { state.incarnation + 1 };
+        let incarnation = if settings.read_only {
+            state.incarnation
+        } else {
+            state.incarnation + 1
+        };
         Ok(Self {
             hasher,
             family_id: state.family_id,
@@ -100,7 +104,11 @@ impl Engine {
             residency: Mutex::new(Residency::new(settings.filter_budget_bytes)),
             maintenance: Mutex::new(Maintenance::default()),
             keyspaces: Mutex::new(
-                state.keyspaces.iter().map(|entry| (entry.name.clone(), entry.clone())).collect(),
+                state
+                    .keyspaces
+                    .iter()
+                    .map(|entry| (entry.name.clone(), entry.clone()))
+                    .collect(),
             ),
             version: ArcSwap::from_pointee(version_of(state, hasher)),
             issued: AtomicU64::new(state.flushed_through),
@@ -135,7 +143,12 @@ impl Engine {
     fn open_for_writing(&mut self, mut state: ManifestState, listing: &Listing) -> Result<()> {
         let first_free_number = state.next_number;
         let named: BTreeSet<_> = named_files(&state).collect();
-        let highest = listing.names.iter().map(|name| name.number).max().unwrap_or(0);
+        let highest = listing
+            .names
+            .iter()
+            .map(|name| name.number)
+            .max()
+            .unwrap_or(0);
         self.next_number.fetch_max(highest + 1, Ordering::Relaxed);
         self.remove_debris(&state, listing, &named)?;
         let recovered = self.recover(&state)?;
@@ -197,7 +210,9 @@ impl Engine {
         state.clean_close = false;
         state.flushed_through = recovered.flushed_through;
         state.next_generation = recovered.next_generation;
-        state.segments.extend(recovered.outputs.iter().map(|output| output.entry.clone()));
+        state
+            .segments
+            .extend(recovered.outputs.iter().map(|output| output.entry));
         state.logs.clear();
         if let Some(log) = &recovered.log {
             let mut entry = LogEntry::spare(log.number, self.incarnation);
@@ -205,7 +220,9 @@ impl Engine {
             state.logs.push(entry);
         }
         for spare in &self.commit.lock().spares {
-            state.logs.push(LogEntry::spare(spare.number, self.incarnation));
+            state
+                .logs
+                .push(LogEntry::spare(spare.number, self.incarnation));
         }
         state.logs.sort_by_key(|log| log.number);
         state.segments.sort_by_key(|segment| segment.number);
@@ -224,7 +241,9 @@ impl Engine {
             let segment = Arc::new(Segment::with_tail(meta, self.hasher, output.tail));
             let runs = &mut version.runs[usize::from(segment.meta().identity.kind.code())];
             let same = |run: &Arc<Run>| {
-                run.segments.iter().any(|other| other.meta().number == segment.meta().number)
+                run.segments
+                    .iter()
+                    .any(|other| other.meta().number == segment.meta().number)
             };
             if let Some(place) = runs.iter().position(same) {
                 runs[place] = Arc::new(Run::of_segment(segment.clone()));
@@ -250,7 +269,8 @@ impl Engine {
         for counter in [&self.issued, &self.visible, &self.durable] {
             counter.store(recovered.through, Ordering::Release);
         }
-        self.retired_through.store(recovered.flushed_through, Ordering::Release);
+        self.retired_through
+            .store(recovered.flushed_through, Ordering::Release);
     }
 }
 
@@ -261,7 +281,12 @@ fn is_numbered(name: &FileName) -> bool {
 /// The files that a manifest names.
 pub(crate) fn named_files(state: &ManifestState) -> impl Iterator<Item = FileName> + '_ {
     let logs = state.logs.iter().map(|log| FileName::log(log.number));
-    logs.chain(state.segments.iter().map(|segment| FileName::segment(segment.number)))
+    logs.chain(
+        state
+            .segments
+            .iter()
+            .map(|segment| FileName::segment(segment.number)),
+    )
 }
 
 fn version_of(state: &ManifestState, hasher: Hasher) -> Version {
@@ -297,14 +322,21 @@ fn take_lock(env: &Env, settings: &Settings) -> Result<Box<dyn LockGuard>> {
             return Err(no_manifest(env, numbered));
         }
     }
-    let mode = if settings.read_only { LockMode::Shared } else { LockMode::Exclusive };
+    let mode = if settings.read_only {
+        LockMode::Shared
+    } else {
+        LockMode::Exclusive
+    };
     io::uninterrupted(|| env.vfs.try_lock(mode))
         .map_err(|cause| Error::io("open", FileName::LOCK, cause))
 }
 
 fn no_manifest(env: &Env, numbered: bool) -> Error {
     if numbered {
-        let detail = format!("{} holds files of a store but no manifest", env.vfs.describe());
+        let detail = format!(
+            "{} holds files of a store but no manifest",
+            env.vfs.describe()
+        );
         return Error::new(ErrorKind::MissingFile, "open", detail).with_file(FileName::MANIFEST);
     }
     Error::new(ErrorKind::NotAStore, "open", env.vfs.describe())
@@ -316,7 +348,11 @@ fn fresh_state(env: &Env, settings: &Settings, listing: &Listing) -> Result<Mani
     if !settings.create {
         return Err(no_manifest(env, listing.names.iter().any(is_numbered)));
     }
-    for name in listing.names.iter().filter(|name| is_numbered(name) && !name.temporary) {
+    for name in listing
+        .names
+        .iter()
+        .filter(|name| is_numbered(name) && !name.temporary)
+    {
         let harmless = name.kind == FileKind::Log
             && log::probe(&*env.vfs, *name)?.is_none_or(|(_, has_frame)| !has_frame);
         if !harmless {
@@ -359,9 +395,10 @@ fn validate(env: &Env, state: &ManifestState, listing: &Listing) -> Result<()> {
             && !named.contains_key(&name.number)
     });
     for name in unnamed {
-        let Some((identity, has_frame)) = log::probe(&*env.vfs, *name)? else { continue };
-        let ours =
-            identity.store_id == state.store_id && identity.incarnation <= state.incarnation;
+        let Some((identity, has_frame)) = log::probe(&*env.vfs, *name)? else {
+            continue;
+        };
+        let ours = identity.store_id == state.store_id && identity.incarnation <= state.incarnation;
         if ours && has_frame {
             let detail = format!("it does not name {name}, which holds commits: it lost an edit");
             return Err(Error::corruption("open", FileName::MANIFEST, 0, detail));
@@ -373,9 +410,7 @@ fn validate(env: &Env, state: &ManifestState, listing: &Listing) -> Result<()> {
 /// The sizes that follow from the settings, or what they would have to be.
 fn sizes(settings: &Settings, hasher: &Hasher, region: &Region) -> Result<Sizes> {
     let options = memtable_options(settings, hasher, 0);
-    let worst = |bytes: u64| {
-        Memtable::bytes_max(region, &options, bytes, settings.key_bytes_max)
-    };
+    let worst = |bytes: u64| Memtable::bytes_max(region, &options, bytes, settings.key_bytes_max);
     let generations = 2 + u64::from(settings.pinned_generations_max);
     let scratch = |bytes: u64| {
         let records = u64::from(settings.seal_records.max(settings.batch_records_max));
@@ -386,7 +421,10 @@ fn sizes(settings: &Settings, hasher: &Hasher, region: &Region) -> Result<Sizes>
     };
     let total = |bytes: u64| generations * worst(bytes) + scratch(bytes);
     let fits = |bytes: u64| total(bytes) <= settings.write_region_bytes;
-    let wanted = settings.seal_bytes.unwrap_or(0).max(settings.batch_bytes_max.unwrap_or(0));
+    let wanted = settings
+        .seal_bytes
+        .unwrap_or(0)
+        .max(settings.batch_bytes_max.unwrap_or(0));
     let least = wanted.max(1024);
     if !fits(least) {
         let needed = total(least);
@@ -394,7 +432,10 @@ fn sizes(settings: &Settings, hasher: &Hasher, region: &Region) -> Result<Sizes>
             "write_region_bytes: two generations, {} pinned ones and the flush's scratch must fit",
             settings.pinned_generations_max
         );
-        let kind = ErrorKind::TooLarge { needed, limit: settings.write_region_bytes };
+        let kind = ErrorKind::TooLarge {
+            needed,
+            limit: settings.write_region_bytes,
+        };
         return Err(Error::new(kind, "open", detail));
     }
     let mut largest = least;
@@ -406,7 +447,10 @@ fn sizes(settings: &Settings, hasher: &Hasher, region: &Region) -> Result<Sizes>
         step /= 2;
     }
     let seal_bytes = settings.seal_bytes.unwrap_or(largest);
-    let batch_bytes_max = settings.batch_bytes_max.unwrap_or(seal_bytes.max(1024)).min(MAX_FRAME);
+    let batch_bytes_max = settings
+        .batch_bytes_max
+        .unwrap_or(seal_bytes.max(1024))
+        .min(MAX_FRAME);
     let frames = seal_bytes.max(batch_bytes_max) + FRAME_HEADER_BYTES as u64;
     Ok(Sizes {
         seal_bytes,

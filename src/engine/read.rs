@@ -32,7 +32,11 @@ enum HitValue<'a> {
 
 impl<'a> Hit<'a> {
     pub fn memory(found: &'a Found<'a>) -> Self {
-        Self { kind: found.kind, sequence: found.sequence, value: HitValue::Memory(&found.value) }
+        Self {
+            kind: found.kind,
+            sequence: found.sequence,
+            value: HitValue::Memory(&found.value),
+        }
     }
 
     pub fn value_equals(&self, expected: &[u8]) -> bool {
@@ -116,7 +120,10 @@ impl Engine {
     ) -> Result<Option<ReadHit>> {
         let mut counts = ReadCounts::default();
         let mut result = Ok(None);
-        for run in runs.iter().filter(|run| run.kind == self.keyspace_kind(keyspace)) {
+        for run in runs
+            .iter()
+            .filter(|run| run.kind == self.keyspace_kind(keyspace))
+        {
             let segment = &run.part(hash).index;
             if segment.meta().counts.min_sequence > bound {
                 continue;
@@ -129,11 +136,19 @@ impl Engine {
                 Ok(Lookup::Absent) => {}
                 Ok(Lookup::Tombstone { sequence }) => {
                     let (kind, value) = (RecordKind::Tombstone, 0..0);
-                    result = Ok(Some(ReadHit { kind, sequence, value }));
+                    result = Ok(Some(ReadHit {
+                        kind,
+                        sequence,
+                        value,
+                    }));
                     break;
                 }
                 Ok(Lookup::Value { sequence, value }) => {
-                    result = Ok(Some(ReadHit { kind: RecordKind::Value, sequence, value }));
+                    result = Ok(Some(ReadHit {
+                        kind: RecordKind::Value,
+                        sequence,
+                        value,
+                    }));
                     break;
                 }
                 Err(error) => {
@@ -174,7 +189,9 @@ impl Engine {
         }
         let hash = self.hasher.hash(keyspace, key);
         let live = |hit: Hit<'_>| (hit.kind == RecordKind::Value).then(|| on_hit(hit));
-        Ok(self.lookup(version, keyspace, key, hash, bound, live)?.flatten())
+        Ok(self
+            .lookup(version, keyspace, key, hash, bound, live)?
+            .flatten())
     }
 }
 
@@ -191,6 +208,10 @@ impl ReadHit {
             Some(buffers) => HitValue::Read(buffers, self.value),
             None => HitValue::None,
         };
-        Hit { kind: self.kind, sequence: self.sequence, value }
+        Hit {
+            kind: self.kind,
+            sequence: self.sequence,
+            value,
+        }
     }
 }

@@ -18,7 +18,9 @@ use crate::engine::{Engine, OpenGeneration};
 use crate::env::{FileName, io};
 use crate::error::{Error, ErrorKind, Result};
 use crate::flush::KindFlush;
-use crate::log::{self, Frame, FrameToWrite, LogExpectation, LogIdentity, LogReader, LogWriter, Tail, record};
+use crate::log::{
+    self, Frame, FrameToWrite, LogExpectation, LogIdentity, LogReader, LogWriter, Tail, record,
+};
 use crate::manifest::{LogEntry, ManifestState};
 use crate::memory::Owner;
 use crate::memtable::{BatchShape, Memtable, Op};
@@ -80,7 +82,9 @@ impl Engine {
         }
         if let Some(log) = &mut recovered.log {
             let name = FileName::log(log.number);
-            log.writer.sync().map_err(|cause| Error::io("recover", name, cause))?;
+            log.writer
+                .sync()
+                .map_err(|cause| Error::io("recover", name, cause))?;
         }
         Ok(recovered)
     }
@@ -111,7 +115,12 @@ impl Engine {
             if let Some(found) = self.first_sequence(state, entry)? {
                 let detail = format!("it goes on at sequence {found}, {expected} is missing");
                 let name = FileName::log(entry.number);
-                return Err(Error::corruption("recover", name, log::LOG_HEADER_BYTES, detail));
+                return Err(Error::corruption(
+                    "recover",
+                    name,
+                    log::LOG_HEADER_BYTES,
+                    detail,
+                ));
             }
             let mut reader = self.log_reader(state, entry, expected)?;
             let mut payload = Vec::new();
@@ -185,16 +194,32 @@ impl Engine {
     }
 
     fn report_tail(&mut self, file: FileName, tail: Option<Tail>) {
-        if let Some(Tail::Torn { offset, what, bytes_cut }) = tail {
+        if let Some(Tail::Torn {
+            offset,
+            what,
+            bytes_cut,
+        }) = tail
+        {
             let what = what.to_string();
-            self.report.cut.push(Cut { file, offset, bytes: bytes_cut, what });
+            self.report.cut.push(Cut {
+                file,
+                offset,
+                bytes: bytes_cut,
+                what,
+            });
         }
     }
 
     fn commit_too_large(&self, entry: &LogEntry, frame: &Frame) -> Error {
         let needed = u64::from(frame.header.payload_len) * 2 + self.sizes.scratch_bytes;
-        let detail = format!("commit {} in the log needs more memory", frame.header.sequence);
-        let kind = ErrorKind::TooLarge { needed, limit: self.settings.write_region_bytes };
+        let detail = format!(
+            "commit {} in the log needs more memory",
+            frame.header.sequence
+        );
+        let kind = ErrorKind::TooLarge {
+            needed,
+            limit: self.settings.write_region_bytes,
+        };
         Error::new(kind, "recover", detail)
             .with_file(FileName::log(entry.number))
             .with_offset(frame.offset)
@@ -210,15 +235,24 @@ impl Engine {
     ) -> Result<bool> {
         let ops = decode_ops(entry, frame, payload, &self.hasher)?;
         if recovered.open.is_none() {
-            let Some(open) = self.recovery_generation(recovered) else { return Ok(false) };
+            let Some(open) = self.recovery_generation(recovered) else {
+                return Ok(false);
+            };
             recovered.open = Some(open);
         }
-        let Some(open) = recovered.open.as_mut() else { return Ok(false) };
-        let shape = BatchShape::of(self.settings.chunk_bytes, &ops);
-        let Some(needed) = shape.ok().and_then(|shape| open.writer.cost_bytes(&shape).ok()) else {
+        let Some(open) = recovered.open.as_mut() else {
             return Ok(false);
         };
-        let Ok(mut permit) = self.region.try_acquire(needed, Owner::Open) else { return Ok(false) };
+        let shape = BatchShape::of(self.settings.chunk_bytes, &ops);
+        let Some(needed) = shape
+            .ok()
+            .and_then(|shape| open.writer.cost_bytes(&shape).ok())
+        else {
+            return Ok(false);
+        };
+        let Ok(mut permit) = self.region.try_acquire(needed, Owner::Open) else {
+            return Ok(false);
+        };
         let sequence = frame.header.sequence;
         let Ok(appended) = open.writer.append(sequence, &ops, &mut permit) else {
             return Ok(false);
@@ -239,15 +273,26 @@ impl Engine {
         // The number of the log that it is going to be copied to, should it stay open.
         let log_number = self.take_number();
         let handle = Arc::new(Generation::new(number, log_number, after, memory.clone()));
-        Some(OpenGeneration { handle, memory, writer, records: 0, bytes: 0 })
+        Some(OpenGeneration {
+            handle,
+            memory,
+            writer,
+            records: 0,
+            bytes: 0,
+        })
     }
 
     /// Writes the open generation to segments and lets its memory go.
     fn flush_recovered(&mut self, recovered: &mut Recovered) -> Result<()> {
-        let Some(open) = recovered.open.take() else { return Ok(()) };
+        let Some(open) = recovered.open.take() else {
+            return Ok(());
+        };
         if self.settings.read_only {
             let needed = self.sizes.generation_bytes * (recovered.sealed.len() as u64 + 2);
-            let kind = ErrorKind::TooLarge { needed, limit: self.settings.write_region_bytes };
+            let kind = ErrorKind::TooLarge {
+                needed,
+                limit: self.settings.write_region_bytes,
+            };
             let detail = "a read-only open keeps the live logs in memory (write_region_bytes)";
             return Err(Error::new(kind, "recover", detail));
         }
@@ -264,25 +309,23 @@ impl Engine {
         Ok(())
     }
 
-    fn write_segment(
-        &self,
-        open: &OpenGeneration,
-        kind: KeyspaceKind,
-    ) -> Result<Output> {
+    fn write_segment(&self, open: &OpenGeneration, kind: KeyspaceKind) -> Result<Output> {
         let number = self.take_number();
         let name = FileName::segment(number);
         let file = io::uninterrupted(|| self.env.vfs.create_new(name))
             .map_err(|cause| Error::io("recover", name, cause))?;
         let identity = self.segment_identity(open.handle.number, kind);
         let parameters = self.parameters.clone();
-        let writer = SegmentWriter::new(file.clone(), name, identity, parameters, Default::default())?;
+        let writer =
+            SegmentWriter::new(file.clone(), name, identity, parameters, Default::default())?;
         let mut merge = KindFlush::new(open.memory.clone(), kind, writer);
         let summary = loop {
             if let Some(summary) = merge.step(u32::MAX)? {
                 break summary;
             }
         };
-        io::uninterrupted(|| file.sync_data()).map_err(|cause| Error::io("recover", name, cause))?;
+        io::uninterrupted(|| file.sync_data())
+            .map_err(|cause| Error::io("recover", name, cause))?;
         Ok(Output::of(summary))
     }
 
@@ -295,7 +338,9 @@ impl Engine {
         kept_from: Sequence,
         recovered: &mut Recovered,
     ) -> Result<()> {
-        let Some(open) = &recovered.open else { return Ok(()) };
+        let Some(open) = &recovered.open else {
+            return Ok(());
+        };
         let number = open.handle.log_number;
         let name = FileName::log(number);
         let failed = |cause| Error::io("recover", name, cause);
@@ -318,14 +363,25 @@ impl Engine {
             let mut header = frame.header;
             header.durable_through = recovered.flushed_through;
             log.writer
-                .append(&[FrameToWrite { header, payload: &[&payload] }], &mut staging)
+                .append(
+                    &[FrameToWrite {
+                        header,
+                        payload: &[&payload],
+                    }],
+                    &mut staging,
+                )
                 .map_err(failed)?;
             copied = frame.header.sequence;
             self.report.rewritten_bytes += frame.header.frame_len();
         }
         if copied != recovered.through {
             let detail = "the log shows other frames when it is read again";
-            return Err(Error::corruption("recover", FileName::log(entry.number), 0, detail));
+            return Err(Error::corruption(
+                "recover",
+                FileName::log(entry.number),
+                0,
+                detail,
+            ));
         }
         recovered.log = Some(log);
         Ok(())
@@ -333,8 +389,16 @@ impl Engine {
 }
 
 fn log_identity(state: &ManifestState, entry: &LogEntry) -> LogIdentity {
-    let LogEntry { number, incarnation, .. } = *entry;
-    LogIdentity { store_id: state.store_id, number, incarnation }
+    let LogEntry {
+        number,
+        incarnation,
+        ..
+    } = *entry;
+    LogIdentity {
+        store_id: state.store_id,
+        number,
+        incarnation,
+    }
 }
 
 /// The operations of a commit frame whose checksum holds.
@@ -345,12 +409,18 @@ fn decode_ops<'p>(
     hasher: &crate::types::Hasher,
 ) -> Result<Vec<Op<'p>>> {
     let bad = |what: &str| {
-        Error::corruption("recover", FileName::log(entry.number), frame.offset, what.to_string())
+        Error::corruption(
+            "recover",
+            FileName::log(entry.number),
+            frame.offset,
+            what.to_string(),
+        )
     };
     let mut ops = Vec::new();
     let mut rest = payload;
     while !rest.is_empty() {
-        let layout = record::decode_header(rest).ok_or_else(|| bad("a record header is invalid"))?;
+        let layout =
+            record::decode_header(rest).ok_or_else(|| bad("a record header is invalid"))?;
         let (Some(key), Some(value), Some(after)) = (
             rest.get(layout.key.clone()),
             rest.get(layout.value.clone()),
@@ -359,11 +429,19 @@ fn decode_ops<'p>(
             return Err(bad("a record reaches beyond its frame"));
         };
         let hash = hasher.hash(layout.keyspace, key);
-        ops.push(Op { keyspace: layout.keyspace, kind: layout.kind, key, value, hash });
+        ops.push(Op {
+            keyspace: layout.keyspace,
+            kind: layout.kind,
+            key,
+            value,
+            hash,
+        });
         rest = after;
     }
     if ops.len() as u64 != u64::from(frame.header.records) {
-        return Err(bad("the frame has another number of records than its header says"));
+        return Err(bad(
+            "the frame has another number of records than its header says",
+        ));
     }
     Ok(ops)
 }

@@ -21,7 +21,10 @@ pub(crate) const FILTER_BITS_RESIDENT: u16 = 12;
 
 /// What a filter of that many records takes in memory: whole blocks of 64 bytes.
 fn filter_bytes(records: u64) -> u64 {
-    (records * u64::from(FILTER_BITS_RESIDENT)).div_ceil(512).max(1) * 64
+    (records * u64::from(FILTER_BITS_RESIDENT))
+        .div_ceil(512)
+        .max(1)
+        * 64
 }
 
 /// The order of residency: generation, then kind; the largest is the newest.
@@ -29,7 +32,11 @@ type Age = (u64, u8, u64);
 
 fn age(segment: &Segment) -> Age {
     let identity = segment.meta().identity;
-    (identity.generation_hi, identity.kind.code(), segment.meta().number)
+    (
+        identity.generation_hi,
+        identity.kind.code(),
+        segment.meta().number,
+    )
 }
 
 /// The resident filters. Guarded by the engine's residency lock.
@@ -44,7 +51,10 @@ pub(crate) struct Residency {
 
 impl Residency {
     pub fn new(budget_bytes: u64) -> Self {
-        Self { budget_bytes, ..Self::default() }
+        Self {
+            budget_bytes,
+            ..Self::default()
+        }
     }
 
     pub const fn used_bytes(&self) -> u64 {
@@ -64,7 +74,11 @@ impl Residency {
     pub fn admit(&mut self, segment: &Arc<Segment>, filter: Arc<ResidentFilter>) -> (bool, u64) {
         let bytes = filter.bytes() as u64;
         let own = age(segment);
-        let older: u64 = self.resident.range(..own).map(|(_, (_, bytes))| bytes).sum();
+        let older: u64 = self
+            .resident
+            .range(..own)
+            .map(|(_, (_, bytes))| bytes)
+            .sum();
         if self.used_bytes - older + bytes > self.budget_bytes {
             if bytes > self.budget_bytes {
                 self.given_up.insert(own, ());

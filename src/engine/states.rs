@@ -22,12 +22,18 @@ impl Sealed {
     /// Closes the open generation: its writer ends here.
     pub fn new(open: OpenGeneration) -> Self {
         open.memory.move_to(Owner::Sealed);
-        Self { handle: open.handle, memory: open.memory }
+        Self {
+            handle: open.handle,
+            memory: open.memory,
+        }
     }
 
     /// The leader has published its commits and synced its log.
     pub fn queue(self) -> QueuedGeneration {
-        QueuedGeneration { handle: self.handle, memory: self.memory }
+        QueuedGeneration {
+            handle: self.handle,
+            memory: self.memory,
+        }
     }
 }
 
@@ -41,7 +47,10 @@ pub(crate) struct QueuedGeneration {
 impl QueuedGeneration {
     pub fn start(self) -> FlushingGeneration {
         self.memory.move_to(Owner::Flushing);
-        FlushingGeneration { handle: self.handle, memory: self.memory }
+        FlushingGeneration {
+            handle: self.handle,
+            memory: self.memory,
+        }
     }
 }
 
@@ -64,7 +73,9 @@ impl FlushingGeneration {
     /// Its runs are installed; the memory stays while a reader's bound needs it.
     pub fn flushed(self) -> FlushedGeneration {
         self.memory.move_to(Owner::Pinned);
-        FlushedGeneration { handle: self.handle }
+        FlushedGeneration {
+            handle: self.handle,
+        }
     }
 }
 

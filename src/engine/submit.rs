@@ -9,11 +9,11 @@
 use crate::batch::{Batch, Expected, Limits, Prepared, PreparedOp};
 use crate::engine::commit::{CommitFrame, Queued};
 use crate::engine::read::Hit;
+use crate::engine::states;
 use crate::engine::ticket::TicketState;
 use crate::engine::version::Generation;
 use crate::engine::{CommitState, Engine, OpenGeneration};
 use crate::error::{Error, ErrorKind, Result};
-use crate::engine::states;
 use crate::log::{FRAME_HEADER_BYTES, record};
 use crate::memory::{Owner, Permit};
 use crate::memtable::{BatchShape, Detached, Memtable, MemtableWriter, Op, Refusal};
@@ -42,7 +42,10 @@ enum Outcome {
     Conflict,
 }
 
-const UNCHECKED: Verdict = Verdict { sequence: 0, outcome: Outcome::Free };
+const UNCHECKED: Verdict = Verdict {
+    sequence: 0,
+    outcome: Outcome::Free,
+};
 
 /// The first look: verdicts in the order of the operations, and up to where it saw everything.
 struct Check {
@@ -127,7 +130,11 @@ impl Engine {
 
     fn check_accepting(&self, commit: &CommitState) -> Result<()> {
         if commit.closing {
-            return Err(Error::new(ErrorKind::Closed, "submit", "the store is closing"));
+            return Err(Error::new(
+                ErrorKind::Closed,
+                "submit",
+                "the store is closing",
+            ));
         }
         match self.poison.get() {
             Some(cause) => Err(cause.clone()),
@@ -170,7 +177,9 @@ impl Engine {
             .region
             .try_acquire(needed, Owner::Reserved)
             .map_err(|shortage| self.busy(shortage.needed, shortage.free))?;
-        Detached::encode(&frame.ops, &mut permit).map(Some).map_err(refused)
+        Detached::encode(&frame.ops, &mut permit)
+            .map(Some)
+            .map_err(refused)
     }
 
     fn enqueue(
@@ -186,9 +195,16 @@ impl Engine {
         if !self.second_look(prepared, check) {
             return Ok(Enqueued::Changed);
         }
-        let conflicts = check.verdicts.iter().filter(|v| v.outcome == Outcome::Conflict);
+        let conflicts = check
+            .verdicts
+            .iter()
+            .filter(|v| v.outcome == Outcome::Conflict);
         if let Some(conflict) = conflicts.min_by_key(|verdict| verdict.sequence) {
-            let error = Error::new(ErrorKind::Conflict, "submit", "nothing of the batch was applied");
+            let error = Error::new(
+                ErrorKind::Conflict,
+                "submit",
+                "nothing of the batch was applied",
+            );
             // What rests on an unpublished commit resolves with it.
             let ticket = self.barrier(&mut commit, conflict.sequence, Err(error), durability);
             return Ok(Enqueued::Done(ticket));
@@ -198,7 +214,8 @@ impl Engine {
             let ticket = self.barrier(&mut commit, newest, Ok(newest), durability);
             return Ok(Enqueued::Done(ticket));
         }
-        self.append(&mut commit, &frame, detached, durability).map(Enqueued::Done)
+        self.append(&mut commit, &frame, detached, durability)
+            .map(Enqueued::Done)
     }
 
     /// Whether the first look still stands, from memory alone.
@@ -206,18 +223,26 @@ impl Engine {
         if prepared.ops.iter().all(|op| op.expected.is_none()) {
             return true;
         }
-        let Some(memories) = self.memories_after(check.position) else { return false };
-        prepared.ops.iter().zip(&check.verdicts).all(|(op, verdict)| {
-            let Some(expected) = op.expected_value() else { return true };
-            let newest = memories
-                .iter()
-                .find_map(|memory| memory.get(op.keyspace, &op.key, op.hash, Sequence::MAX))
-                .filter(|found| found.sequence > check.position);
-            match newest {
-                None => verdict.sequence <= check.position,
-                Some(found) => verdict_of(&Hit::memory(&found), expected) == *verdict,
-            }
-        })
+        let Some(memories) = self.memories_after(check.position) else {
+            return false;
+        };
+        prepared
+            .ops
+            .iter()
+            .zip(&check.verdicts)
+            .all(|(op, verdict)| {
+                let Some(expected) = op.expected_value() else {
+                    return true;
+                };
+                let newest = memories
+                    .iter()
+                    .find_map(|memory| memory.get(op.keyspace, &op.key, op.hash, Sequence::MAX))
+                    .filter(|found| found.sequence > check.position);
+                match newest {
+                    None => verdict.sequence <= check.position,
+                    Some(found) => verdict_of(&Hit::memory(&found), expected) == *verdict,
+                }
+            })
     }
 
     /// The memtables, newest first, of all generations that took commits after `position`; `None` if one
@@ -229,7 +254,10 @@ impl Engine {
             return None;
         }
         let version = self.version.load();
-        let all = version.generations.iter().chain(registry.lingering.iter().rev());
+        let all = version
+            .generations
+            .iter()
+            .chain(registry.lingering.iter().rev());
         all.filter(|generation| generation.last_sequence() > position)
             .map(|generation: &Arc<Generation>| generation.memory().clone())
             .collect()
@@ -246,8 +274,15 @@ impl Engine {
     ) -> Result<Arc<TicketState>> {
         let records = frame.ops.len() as u64;
         let bytes = frame.frame_bytes();
-        let fits = commit.open.as_ref().is_some_and(|open| self.fits(open, records, bytes));
-        let fresh = if fits { None } else { Some(self.prepare_generation(commit)?) };
+        let fits = commit
+            .open
+            .as_ref()
+            .is_some_and(|open| self.fits(open, records, bytes));
+        let fresh = if fits {
+            None
+        } else {
+            Some(self.prepare_generation(commit)?)
+        };
         let permit = self.permit_for(commit.open.as_ref(), fresh.as_ref(), frame, &detached);
         let mut permit = match permit {
             Ok(permit) => permit,
@@ -268,7 +303,10 @@ impl Engine {
                 .writer
                 .append_detached(sequence, detached, &frame.ops, &mut permit)
                 .map_err(|(refusal, _)| refused(refusal))?,
-            None => open.writer.append(sequence, &frame.ops, &mut permit).map_err(refused)?,
+            None => open
+                .writer
+                .append(sequence, &frame.ops, &mut permit)
+                .map_err(refused)?,
         };
         open.records += records;
         open.bytes += bytes;
@@ -303,8 +341,12 @@ impl Engine {
     ) -> Result<Permit> {
         let chunk_bytes = self.settings.chunk_bytes;
         let shape = BatchShape::of(chunk_bytes, &frame.ops).map_err(refused)?;
-        let writer = fresh.map(|fresh| &fresh.writer).or(open.map(|open| &open.writer));
-        let Some(writer) = writer else { return Err(self.busy(0, self.region.ledger().free_bytes())) };
+        let writer = fresh
+            .map(|fresh| &fresh.writer)
+            .or(open.map(|open| &open.writer));
+        let Some(writer) = writer else {
+            return Err(self.busy(0, self.region.ledger().free_bytes()));
+        };
         let mut needed = writer.cost_bytes(&shape).map_err(refused)?;
         if detached.is_some() {
             // Its chunks are paid for already.
@@ -331,7 +373,9 @@ impl Engine {
     /// Ends the open generation behind everything queued so far.
     pub fn seal_open(&self, commit: &mut CommitState) {
         if let Some(open) = commit.open.take() {
-            commit.queue.push_back(Queued::Seal(states::Sealed::new(open)));
+            commit
+                .queue
+                .push_back(Queued::Seal(states::Sealed::new(open)));
         }
     }
 
@@ -373,7 +417,11 @@ impl Engine {
         let Some(spare) = commit.spares.pop_front() else {
             return Err(self.busy(0, self.region.ledger().free_bytes()));
         };
-        Ok(Fresh { memory, writer, spare })
+        Ok(Fresh {
+            memory,
+            writer,
+            spare,
+        })
     }
 
     fn abandon_generation(&self, commit: &mut CommitState, fresh: Option<Fresh>) {
@@ -384,7 +432,11 @@ impl Engine {
 
     fn enter_generation(&self, commit: &mut CommitState, fresh: Fresh) {
         self.seal_open(commit);
-        let Fresh { memory, writer, spare } = fresh;
+        let Fresh {
+            memory,
+            writer,
+            spare,
+        } = fresh;
         let handle = Arc::new(Generation::new(
             commit.next_generation,
             spare.number,
@@ -393,8 +445,13 @@ impl Engine {
         ));
         commit.next_generation += 1;
         commit.queue.push_back(Queued::Rotate(spare));
-        commit.open =
-            Some(OpenGeneration { handle: handle.clone(), memory, writer, records: 0, bytes: 0 });
+        commit.open = Some(OpenGeneration {
+            handle: handle.clone(),
+            memory,
+            writer,
+            records: 0,
+            bytes: 0,
+        });
         let registry = self.registry.lock();
         let version = self.version.load().with_generation(handle);
         self.set_version(&registry, version);
@@ -409,13 +466,18 @@ impl Engine {
         durability: Durability,
     ) -> Arc<TicketState> {
         let synced = durability == Durability::Synced && outcome.is_ok();
-        let satisfied = needs <= self.visible()
-            && (!synced || needs <= self.durable.load(Ordering::Acquire));
+        let satisfied =
+            needs <= self.visible() && (!synced || needs <= self.durable.load(Ordering::Acquire));
         if satisfied {
             return TicketState::resolved(outcome);
         }
         let ticket = TicketState::new();
-        commit.queue.push_back(Queued::Barrier { needs, outcome, synced, ticket: ticket.clone() });
+        commit.queue.push_back(Queued::Barrier {
+            needs,
+            outcome,
+            synced,
+            ticket: ticket.clone(),
+        });
         ticket
     }
 
@@ -423,7 +485,15 @@ impl Engine {
     pub fn busy(&self, needed: u64, free: u64) -> Error {
         self.counters.busy.add(1);
         let pinned_by = self.blocking_pin();
-        Error::new(ErrorKind::Busy { needed, free, pinned_by }, "submit", "nothing was changed")
+        Error::new(
+            ErrorKind::Busy {
+                needed,
+                free,
+                pinned_by,
+            },
+            "submit",
+            "nothing was changed",
+        )
     }
 }
 
@@ -445,7 +515,10 @@ fn verdict_of(hit: &Hit<'_>, expected: &[u8]) -> Verdict {
         RecordKind::Value if hit.value_equals(expected) => Outcome::Same,
         RecordKind::Value => Outcome::Conflict,
     };
-    Verdict { sequence: hit.sequence, outcome }
+    Verdict {
+        sequence: hit.sequence,
+        outcome,
+    }
 }
 
 /// What will be written: the operations that are no no-ops, with length and checksum of the payload.
@@ -482,9 +555,20 @@ impl<'p, 'a> Frame<'p, 'a> {
             payload_crc = crc32c::crc32c_append(payload_crc, &[0; 8][..padded - unpadded]);
             payload_len += padded as u64;
             let (keyspace, kind, hash) = (op.keyspace, op.record_kind(), op.hash);
-            ops.push(Op { keyspace, kind, key: &op.key, value, hash });
+            ops.push(Op {
+                keyspace,
+                kind,
+                key: &op.key,
+                value,
+                hash,
+            });
         }
-        Self { ops, payload_len, payload_crc, _batch: std::marker::PhantomData }
+        Self {
+            ops,
+            payload_len,
+            payload_crc,
+            _batch: std::marker::PhantomData,
+        }
     }
 
     fn frame_bytes(&self) -> u64 {

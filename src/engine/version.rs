@@ -40,14 +40,20 @@ impl Run {
         Self {
             level: segment.meta().identity.level,
             kind: segment.meta().identity.kind,
-            parts: vec![Part { prefix_bits: 0, index: segment.clone() }],
+            parts: vec![Part {
+                prefix_bits: 0,
+                index: segment.clone(),
+            }],
             segments: vec![segment],
         }
     }
 
     /// The part that holds entries with this hash.
     pub fn part(&self, hash: KeyHash) -> &Part {
-        let prefix_bits = self.parts.first().map_or(0, |part| u32::from(part.prefix_bits));
+        let prefix_bits = self
+            .parts
+            .first()
+            .map_or(0, |part| u32::from(part.prefix_bits));
         let place = (hash.0 >> (crate::types::HASH_BITS - prefix_bits)) as usize;
         &self.parts[place.min(self.parts.len() - 1)]
     }
@@ -137,7 +143,8 @@ impl Version {
     /// This version with the oldest generation replaced by its runs.
     pub fn with_installed(&self, generation: &Arc<Generation>) -> Self {
         let mut next = self.clone();
-        next.generations.retain(|other| !Arc::ptr_eq(other, generation));
+        next.generations
+            .retain(|other| !Arc::ptr_eq(other, generation));
         for run in generation.runs() {
             next.runs[usize::from(run.kind.code())].insert(0, run.clone());
         }
@@ -146,7 +153,10 @@ impl Version {
 
     /// All segments, oldest first by kind.
     pub fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
-        self.runs.iter().flat_map(|runs| runs.iter().rev()).flat_map(|run| run.segments.iter().rev())
+        self.runs
+            .iter()
+            .flat_map(|runs| runs.iter().rev())
+            .flat_map(|run| run.segments.iter().rev())
     }
 
     /// The newest segments first, kinds merged by generation: the order in which filters load.

@@ -44,7 +44,8 @@ impl KindFlush {
             self.streamed = self.stream(quantum)?;
             return Ok(None);
         }
-        self.writer.finish_step((quantum as usize).saturating_mul(FINISH_BYTES_PER_RECORD))
+        self.writer
+            .finish_step((quantum as usize).saturating_mul(FINISH_BYTES_PER_RECORD))
     }
 
     /// The writer's buffers, for the next one.
@@ -55,7 +56,9 @@ impl KindFlush {
     /// Streams up to `quantum` versions; true at the end.
     fn stream(&mut self, quantum: u32) -> Result<bool> {
         for _ in 0..quantum.max(1) {
-            let Some(entry) = self.cursor.entry() else { return self.end() };
+            let Some(entry) = self.cursor.entry() else {
+                return self.end();
+            };
             if entry.keyspace.kind() != Some(self.kind) {
                 return self.end();
             }
@@ -68,7 +71,8 @@ impl KindFlush {
             } else {
                 let (keyspace, key, sequence) = (entry.keyspace, entry.key, entry.sequence);
                 let slices: Vec<&[u8]> = entry.value.slices().collect();
-                self.writer.add(keyspace, key, sequence, entry.kind, &slices)?;
+                self.writer
+                    .add(keyspace, key, sequence, entry.kind, &slices)?;
                 self.written += 1;
                 remember(&mut self.last_key, entry.keyspace, entry.key);
             }

@@ -101,7 +101,9 @@ pub fn first_sequence(vfs: &dyn Vfs, identity: &LogIdentity) -> Result<Option<Se
     let fail = |cause| Error::io("read log", name, cause);
     let file = io::uninterrupted(|| vfs.open(name, OpenMode::Read)).map_err(fail)?;
     let mut window = Window::new(file, FRAME_HEADER_BYTES).map_err(fail)?;
-    let slot = window.at(LOG_HEADER_BYTES, FRAME_HEADER_BYTES).map_err(fail)?;
+    let slot = window
+        .at(LOG_HEADER_BYTES, FRAME_HEADER_BYTES)
+        .map_err(fail)?;
     match frame::decode(slot, identity, LOG_HEADER_BYTES) {
         Place::Frame(header) => Ok(Some(header.sequence)),
         Place::Zeros | Place::Damaged | Place::Unknown => Ok(None),

@@ -33,7 +33,12 @@ pub struct LogEntry {
 impl LogEntry {
     /// A log that has taken no frame yet.
     pub const fn spare(number: u64, incarnation: u64) -> Self {
-        Self { number, incarnation, durable_through: 0, first_generation: 0 }
+        Self {
+            number,
+            incarnation,
+            durable_through: 0,
+            first_generation: 0,
+        }
     }
 }
 

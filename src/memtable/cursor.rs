@@ -13,8 +13,7 @@ use crate::sync::Arc;
 use crate::types::{KeyspaceId, Sequence};
 
 /// A cursor over a memtable that it borrows or owns a share of.
-#[derive(Clone)]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Cursor<M> {
     memtable: M,
     /// The node it stands on; 0 = none.
