@@ -8,7 +8,7 @@
 //!
 //! An open that is refused (lock, version, corruption, missing file) removes and writes nothing.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use arc_swap::ArcSwap;
 
@@ -384,19 +384,19 @@ fn fresh_state(env: &Env, settings: &Settings, listing: &Listing) -> Result<Mani
 
 /// Everything that the manifest names is there, and the listing holds no log that the manifest should
 /// have named. Reads names only, and the heads of unnamed logs.
+///
+/// A log's number is taken behind the edit that the manifest's next number stands in, and the edit that
+/// names the log moves that on. So an unnamed one at or above it, with a frame of this incarnation or an
+/// earlier one, was named by an edit that is gone. One below was named and dropped: its removal waits, or
+/// did not survive.
 fn validate(env: &Env, state: &ManifestState, listing: &Listing) -> Result<()> {
     let present: BTreeSet<_> = listing.names.iter().copied().collect();
     if let Some(missing) = named_files(state).find(|name| !present.contains(name)) {
         let detail = "the manifest names it, the directory does not hold it";
         return Err(Error::new(ErrorKind::MissingFile, "open", detail).with_file(missing));
     }
-    let newest_named = state.logs.iter().map(|log| log.number).max().unwrap_or(0);
-    let named: BTreeMap<_, _> = state.logs.iter().map(|log| (log.number, log)).collect();
     let unnamed = listing.names.iter().filter(|name| {
-        name.kind == FileKind::Log
-            && !name.temporary
-            && name.number > newest_named
-            && !named.contains_key(&name.number)
+        name.kind == FileKind::Log && !name.temporary && name.number >= state.next_number
     });
     for name in unnamed {
         let Some((identity, has_frame)) = log::probe(&*env.vfs, *name)? else {
