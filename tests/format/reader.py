@@ -16,7 +16,7 @@ from segment import Segment
 
 def report_cut(file, at):
     if file.used > at:
-        print(f"{file.name} at byte {at}: {file.used - at} bytes cut", file=sys.stderr)
+        print(f"{file.name} at byte {at}: the rest is cut", file=sys.stderr)
 
 
 class Store:

@@ -155,6 +155,10 @@ class Segment:
 
     def check_pages(self):
         at, length, items, checksum = self.sections[3]
+        before = sum(self.sections[2][:2])
+        padding = self.file.data[before:at]
+        right = at == -(-before // PAGE) * PAGE and not any(padding)
+        self.file.need(right, before, "padding in front of the pages")
         sums, found, fences = [], b"", b""
         for stored, page in self.pieces(at, at + length, PAGE, 3, "an index page"):
             found += page[16:16 + 12 * struct.unpack_from("<H", page, 8)[0]]
