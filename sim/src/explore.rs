@@ -76,6 +76,21 @@ pub struct Report {
     pub failures: Vec<Failure>,
 }
 
+impl Report {
+    /// One line for people.
+    pub fn line(&self, took: std::time::Duration) -> String {
+        format!(
+            "{} mutating calls, {} crash points and {} in recoveries, {} opens, {} failures, {:.1} s",
+            self.mutations,
+            self.crash_points,
+            self.recovery_points,
+            self.opens,
+            self.failures.len(),
+            took.as_secs_f64()
+        )
+    }
+}
+
 /// Runs `script` and every crash of it.
 ///
 /// # Errors

@@ -181,6 +181,7 @@ impl<S: Subject> Walker<S> {
             Step::Group(batches) => self.group(batches),
             Step::Sync => {
                 named(self.subject().sync())?;
+                self.model.durable = self.model.visible;
                 Ok(())
             }
             Step::Seal => named(self.subject().seal()),
