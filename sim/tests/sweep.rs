@@ -25,7 +25,7 @@ fn options(base: Plant, seeds: u64, strength: Option<Strength>) -> SweepOptions<
 fn the_right_miniature_passes() {
     for strength in [Strength::Honest, Strength::Adversarial] {
         let report = sweep::<Mini>(&options(Plant::None, 4000, Some(strength)));
-        for (seed, failure) in &report.failures {
+        if let Some((seed, failure)) = report.failures.first() {
             panic!("{}", describe(*seed, failure, Some(strength)));
         }
         // No dead knob, and no empty runs.
@@ -84,4 +84,25 @@ fn equal_seeds_give_equal_sweeps_on_any_number_of_threads() {
         sweep::<Mini>(&options).digest
     };
     assert_eq!(digest(1), digest(2));
+}
+
+/// The gate: sealstone itself on fixed seeds.
+#[cfg(feature = "store")]
+#[test]
+fn sealstone_passes_the_fixed_seeds() {
+    use sealstone_sim::store::SimStore;
+    use sealstone_sim::subject::Subject;
+
+    let limits = RunLimits::default();
+    let options = SweepOptions {
+        base: SimStore::options(),
+        seeds: 0..2000,
+        limits,
+        jobs: 2,
+        failures_max: 1,
+    };
+    let report = sweep::<SimStore>(&options);
+    if let Some((seed, failure)) = report.failures.first() {
+        panic!("{}", describe(*seed, failure, None));
+    }
 }
