@@ -98,7 +98,8 @@ impl Subject for SimStore {
     }
 
     fn options() -> Options {
-        Options::tiny()
+        // Segments in few writes: the exhaustive run crashes each of them, in every recovery too.
+        Options::tiny().output_buffer_bytes(4096)
     }
 
     fn draw_options(choices: &mut Choices, base: &Options, life: u32) -> Options {

@@ -18,7 +18,10 @@ fn the_right_miniature_passes() {
     let report = run::<Mini>(&Plant::None, &mini_script(), &Limits::default());
     println!("{report:?}");
     assert!(report.mutations >= 200 && report.crash_points == 3 * report.mutations);
-    assert!(report.recovery_points > 10 * report.crash_points);
+    assert!(
+        report.recovery_points > 10 * report.crash_points,
+        "{report:?}"
+    );
     assert!(report.failures.is_empty(), "{:#?}", report.failures);
 }
 
@@ -56,7 +59,6 @@ fn sealstone_survives_every_crash() {
     let script = standard(&SimStore::kinds(), 6);
     let limits = Limits {
         subsets: 1,
-        recovery_stride: 4,
         ..Limits::default()
     };
     let (report, took) = timed(|| run::<SimStore>(&SimStore::options(), &script, &limits));
