@@ -200,6 +200,11 @@ impl Error {
         self.inner.offset
     }
 
+    /// The sentence of detail; may be empty.
+    pub fn detail(&self) -> &str {
+        &self.inner.detail
+    }
+
     /// The backend's error behind it.
     pub fn cause(&self) -> Option<IoError> {
         self.inner.cause

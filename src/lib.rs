@@ -5,6 +5,16 @@ pub mod error;
 pub mod sync;
 pub mod types;
 
+mod batch;
+mod engine;
+mod iter;
+mod keyspace;
+mod options;
+mod snapshot;
+mod stats;
+mod store;
+mod value;
+
 #[doc(hidden)]
 pub mod filter;
 #[doc(hidden)]
@@ -14,8 +24,6 @@ pub mod index;
 #[doc(hidden)]
 pub mod log;
 #[doc(hidden)]
-pub mod maintenance;
-#[doc(hidden)]
 pub mod manifest;
 #[doc(hidden)]
 pub mod memory;
@@ -23,3 +31,16 @@ pub mod memory;
 pub mod memtable;
 #[doc(hidden)]
 pub mod segment;
+
+pub use batch::{Batch, Bytes, FillError};
+pub use engine::jobs::{Job, Progress};
+pub use engine::ticket::Ticket;
+pub use error::{Error, ErrorKind, PinInfo, Result};
+pub use iter::Iter;
+pub use keyspace::{Keyspace, KeyspaceInfo};
+pub use options::{Background, Durability, KeyspaceOptions, Options};
+pub use snapshot::Snapshot;
+pub use stats::{Audit, Cut, MemoryStats, OpenReport, RunAudit, Stats};
+pub use store::Store;
+pub use types::{KeyspaceId, KeyspaceKind, Sequence};
+pub use value::Value;

@@ -46,6 +46,13 @@ impl<T: ?Sized> Mutex<T> {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    /// The value, through exclusive access.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0
+            .get_mut()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
     /// Takes the lock if nobody holds it.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
@@ -53,6 +60,39 @@ impl<T: ?Sized> Mutex<T> {
             Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(std::sync::TryLockError::WouldBlock) => None,
         }
+    }
+}
+
+/// A lock for many readers or one writer that ignores panics of earlier holders.
+#[derive(Debug, Default)]
+#[allow(
+    clippy::disallowed_types,
+    reason = "this is the module that wraps them"
+)]
+pub struct RwLock<T: ?Sized>(std::sync::RwLock<T>);
+
+#[allow(
+    clippy::disallowed_types,
+    reason = "this is the module that wraps them"
+)]
+impl<T> RwLock<T> {
+    /// A lock around `value`.
+    pub const fn new(value: T) -> Self {
+        Self(std::sync::RwLock::new(value))
+    }
+
+    /// Waits until nobody writes.
+    pub fn read(&self) -> std::sync::RwLockReadGuard<'_, T> {
+        self.0
+            .read()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Waits until nobody reads or writes.
+    pub fn write(&self) -> std::sync::RwLockWriteGuard<'_, T> {
+        self.0
+            .write()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 

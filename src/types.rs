@@ -46,7 +46,7 @@ impl KeyspaceKind {
 
 /// A keyspace's number: its kind in the top two bits (00 `WriteOnce`, 10 `Mutable`), so that the
 /// records of one kind are contiguous in key order, and a counter below.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyspaceId(pub u32);
 
 impl KeyspaceId {
@@ -74,9 +74,10 @@ impl KeyspaceId {
 }
 
 /// What a record says of its key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RecordKind {
     /// It has this value.
+    #[default]
     Value,
     /// It was deleted.
     Tombstone,

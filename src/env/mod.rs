@@ -1,18 +1,23 @@
 //! The only door to the world: file system, clock, entropy, memory pressure, background threads.
 //!
 //! The traits are object safe and blocking, take `&self`, and are positional: a backend keeps no
-//! cursor. `real` is the operating system, [`memory`] a plain in-memory file system for users' tests,
-//! [`counting`] a wrapper that counts what the engine asked for. The simulator brings its own.
+//! cursor. [`real`] is the operating system, [`memory`] a plain in-memory file system for users' tests,
+//! [`counting`] a wrapper that counts what the engine asked for. The simulator brings its own, and so
+//! may a user: [`conformance`] checks what every backend has to do.
 //!
 //! Contract of every backend:
 //! * transfers may be short or interrupted; [`io`] holds the one pair of loops that hides it;
 //! * names are flat and typed ([`FileName`]); no path reaches the engine;
 //! * data is durable only after `sync_data` of its file, a name only after `sync_dir`.
 
+pub mod conformance;
 pub mod counting;
 pub mod io;
+pub mod manual;
 pub mod memory;
+pub mod pressure;
 pub mod real;
+pub mod window;
 
 use std::fmt;
 use std::time::Duration;
@@ -37,7 +42,8 @@ pub enum IoErrorKind {
     PermissionDenied,
     /// Another process holds the lock.
     WouldBlock,
-    /// The file ended before the wanted bytes: made by the loops, never by a backend.
+    /// The file ended before the wanted bytes: made by the loops and by [`File::map`]; a read says
+    /// how much it got instead.
     UnexpectedEof,
     /// A write stored no byte: made by the loops, never by a backend.
     WriteZero,
@@ -286,6 +292,10 @@ pub trait File: Send + Sync + fmt::Debug {
     fn allocate(&self, length: u64) -> IoResult<()>;
     /// The length in bytes.
     fn len(&self) -> IoResult<u64>;
+    /// Maps the first `length` bytes of a sealed file for reading; `UnexpectedEof` if it has fewer.
+    fn map(&self, _length: u64) -> IoResult<Arc<dyn Map>> {
+        Err(IoError::new(IoErrorKind::Unsupported))
+    }
     /// Whether the file has no byte.
     fn is_empty(&self) -> IoResult<bool> {
         Ok(self.len()? == 0)
@@ -324,14 +334,19 @@ pub trait Vfs: Send + Sync + fmt::Debug {
     fn free_space(&self) -> IoResult<u64>;
     /// How many descriptors the process may hold (after raising the soft limit to the hard one).
     fn descriptor_limit(&self) -> u64;
-    /// Maps the first `length` bytes of a sealed file for reading.
-    fn map(&self, file: &dyn File, length: u64) -> IoResult<Arc<dyn Map>>;
+    /// Maps the first `length` bytes of a sealed file for reading: [`File::map`], unless the backend
+    /// has a reason to decide here.
+    fn map(&self, file: &dyn File, length: u64) -> IoResult<Arc<dyn Map>> {
+        file.map(length)
+    }
     /// Makes `name` appear in `target` with the same bytes: a hard link where both are directories of
-    /// one real file system, else a synced copy.
+    /// one real file system, else a synced copy. `AlreadyExists` if `target` has it. The name is
+    /// durable after `target.sync_dir()`.
     fn link_or_copy_to(&self, name: FileName, target: &dyn Vfs) -> IoResult<()>;
     /// Where the directory is, for people.
     fn describe(&self) -> String;
-    /// For backends that recognise their own kind in `link_or_copy_to`.
+    /// For backends that recognise their own kind in `link_or_copy_to`. A wrapper answers with what
+    /// it wraps.
     fn as_any(&self) -> &dyn std::any::Any;
 }
 
@@ -387,6 +402,9 @@ pub trait Work: Send + Sync {
     fn step(&self) -> Step;
     /// Raised whenever there may be something to do.
     fn signal(&self) -> &Signal;
+    /// A call of `step` panicked; its thread is about to end. Those who wait for background work
+    /// must not wait for ever, so an engine marks itself as failed here.
+    fn panicked(&self) {}
 }
 
 /// Runs background work on threads. Only the real backend has one.

@@ -1,1 +1,78 @@
-//! To come.
+//! Segments: immutable sealed files of records in (keyspace, key, newest first) order, each with its own
+//! index and filters.
+//!
+//! One file holds records and index, so the two can't disagree. `layout` draws the file, `footer` the
+//! footer, `record` a record, `fences` the key fences; pages are `index::page`, filters `filter`.
+//!
+//! * `writer`, `finish`: records stream in, the rest follows in bounded steps;
+//! * `reader`: a sealed segment, its first touch, its filters;
+//! * `lookup`: one key, by hash: an index page, then the record;
+//! * `cursor`, `seek`: records in key order, both ways;
+//! * `verify`: everything that can be checked in a file, damage by damage;
+//! * `files`: which files are open.
+//!
+//! Invariants:
+//! * Nothing read is believed before its checksum, and no length before it is compared with what the
+//!   file can hold. Damage is a typed error with file and offset, never another answer.
+//! * All checksums are seeded by the segment's identity and the place: bytes of another file or another
+//!   place are damage.
+//! * A segment changes nothing after it is sealed: readers need no lock.
+
+pub mod cursor;
+pub mod fences;
+pub mod files;
+pub mod finish;
+pub mod footer;
+pub mod identity;
+pub mod layout;
+pub mod lookup;
+pub mod output;
+pub mod reader;
+pub mod record;
+mod seek;
+pub mod verify;
+mod verify_index;
+mod window;
+pub mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use cursor::{CursorOptions, RecordRef, SegmentCursor};
+pub use files::{FileSlot, FileTable, OpenFile};
+pub use finish::SegmentSummary;
+pub use footer::{Footer, SegmentCounts};
+pub use identity::SegmentIdentity;
+pub use lookup::{Lookup, LookupBuffers};
+pub use reader::{FilterLoad, Filtered, Segment, SegmentMeta, Tail};
+pub use verify::{Damage, VerifyReport};
+pub use writer::{SegmentParameters, SegmentScratch, SegmentWriter};
+
+/// What reading has cost: plain fields of the caller, so that counting is no shared write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadCounts {
+    /// Reads asked of the backend.
+    pub reads: u64,
+    /// Bytes of those reads.
+    pub bytes: u64,
+    /// Files opened.
+    pub opens: u64,
+    /// Filters tested.
+    pub filter_tests: u64,
+    /// Segments whose index page was read.
+    pub candidates: u64,
+    /// Those among them that did not have the key.
+    pub false_candidates: u64,
+}
+
+impl ReadCounts {
+    /// Adds another count.
+    pub fn add(&mut self, other: &Self) {
+        self.reads += other.reads;
+        self.bytes += other.bytes;
+        self.opens += other.opens;
+        self.filter_tests += other.filter_tests;
+        self.candidates += other.candidates;
+        self.false_candidates += other.false_candidates;
+    }
+}

@@ -1,1 +1,39 @@
-//! To come.
+//! The operating system (Linux): real files, clocks, random numbers and threads.
+//!
+//! This folder alone touches the system; the rest of the engine is pure over [`Env`]. Memory pressure
+//! is a [`SetPressure`] that stays `Normal` until somebody sets it.
+
+mod clock;
+mod driver;
+mod errors;
+mod file;
+mod lock;
+mod vfs;
+
+use std::path::Path;
+
+pub use clock::{RealClock, RealEntropy};
+pub use driver::ThreadDriver;
+pub use file::RealFile;
+pub use vfs::RealVfs;
+
+use super::pressure::SetPressure;
+use super::{Clock, Env, IoResult};
+use crate::sync::Arc;
+
+impl Env {
+    /// The operating system, with the directory at `path`. Nothing is created or opened yet.
+    ///
+    /// # Errors
+    /// An empty path, or a relative one when the current directory is gone.
+    pub fn real(path: impl AsRef<Path>) -> IoResult<Self> {
+        let clock: Arc<dyn Clock> = Arc::new(RealClock::new());
+        Ok(Self {
+            vfs: Arc::new(RealVfs::new(path.as_ref())?),
+            clock: Arc::clone(&clock),
+            entropy: Arc::new(RealEntropy),
+            pressure: Arc::new(SetPressure::new()),
+            driver: Some(Arc::new(ThreadDriver::new(clock))),
+        })
+    }
+}

@@ -1,0 +1,316 @@
+//! `sealstone-bench load`: how fast records go in, against the disk without an engine.
+//!
+//! Work is cut into rounds of a few segments. In each round the engine loads the records, then the
+//! two limits of [`crate::plain`] write theirs, so that both sides of a ratio see the same disk. A
+//! round's records are made before its clock starts; the engine's time includes everything until its
+//! background work has settled.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use hdrhistogram::Histogram;
+use sealstone::env::counting::{Counters, Counts};
+use sealstone::env::{Env, FileKind};
+use serde::Serialize;
+use std::sync::Arc;
+
+use crate::delay::delayed;
+use crate::figures::{
+    disk_use, microseconds, new_histogram, peak_resident_bytes, ratio, reset_peak_resident,
+};
+use crate::keys::{Batch, Source};
+use crate::plain::Plain;
+use crate::target::{Facts, Open, Target};
+
+/// What is loaded, and how.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// Where the directories of the run are made.
+    pub directory: PathBuf,
+    /// How many segments' worth of records.
+    pub segments: u64,
+    /// Records of one segment.
+    pub segment_records: u64,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Records of one commit.
+    pub batch_records: u64,
+    /// Threads that commit.
+    pub threads: usize,
+    /// Whether each commit waits for its barrier.
+    pub synced: bool,
+    /// How much longer each barrier takes.
+    pub sync_delay: Duration,
+    /// Segments of one round.
+    pub round_segments: u64,
+    /// The seed of the records.
+    pub seed: u64,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct LoadRow {
+    /// Segments' worth of records that were loaded.
+    pub segments: u64,
+    /// Records that were loaded.
+    pub records: u64,
+    /// Bytes of a value.
+    pub value_bytes: u64,
+    /// Records of a commit.
+    pub batch_records: u64,
+    /// Threads that committed.
+    pub threads: u64,
+    /// Whether each commit waited for its barrier.
+    pub synced: bool,
+    /// How much longer each barrier took, in milliseconds.
+    pub sync_delay_ms: u64,
+    /// Time of the engine.
+    pub seconds: f64,
+    /// The engine's rate.
+    pub records_per_second: f64,
+    /// The rate of limit 1: the user's bytes, plainly appended.
+    pub plain_records_per_second: f64,
+    /// The engine's rate by that of limit 1.
+    pub ratio_to_plain: f64,
+    /// The engine's rate by that of limit 2: as many bytes as the engine wrote, plainly appended.
+    pub ratio_to_same_bytes: f64,
+    /// Barriers that commits took, by commit.
+    pub barriers_per_commit: f64,
+    /// The other barriers, by sealed generation.
+    pub barriers_per_seal: f64,
+    /// Bytes written for each byte of keys and values.
+    pub written_per_user_byte: f64,
+    /// The median commit.
+    pub commit_p50_us: f64,
+    /// 99 of 100 commits are not slower.
+    pub commit_p99_us: f64,
+    /// The median append and barrier of limit 1.
+    pub plain_sync_p50_us: f64,
+    /// The most memory of the process while the engine worked, records in waiting included.
+    pub peak_resident_bytes: u64,
+    /// Bytes of records in waiting, the harness's own.
+    pub harness_bytes: u64,
+    /// Files of the closed store.
+    pub files: u64,
+    /// Bytes they take on the disk.
+    pub disk_bytes: u64,
+    /// Time to open it again.
+    pub open_seconds: f64,
+    /// Reads made for that.
+    pub open_reads: u64,
+    /// Writes that had to wait.
+    pub stalls: u64,
+    /// Writes that were refused and tried again.
+    pub busy: u64,
+}
+
+/// Sums over the rounds.
+struct Totals {
+    elapsed: Duration,
+    commits: u64,
+    user_bytes: u64,
+    latency: Histogram<u64>,
+    counts: Counts,
+    peak_resident_bytes: u64,
+    harness_bytes: u64,
+}
+
+/// Loads, measures, and opens the store again.
+pub fn run(options: &LoadOptions, open: Open<'_>) -> Result<LoadRow> {
+    let place = |name: &str| -> Result<Env> {
+        let env = Env::real(options.directory.join(name))?;
+        Ok(delayed(env, options.sync_delay))
+    };
+    let (env, counters) = place("store")?.counting();
+    let mut plain = Plain::create(place("plain")?)?;
+    let mut same_bytes = Plain::create(place("same-bytes")?)?;
+    let target = open(env.clone())?;
+    let start = counters.snapshot();
+    let mut totals = Totals::new()?;
+    for round in rounds(options) {
+        let before = counters.snapshot();
+        engine_round(options, target.as_ref(), &round, &mut totals)?;
+        let written = (counters.snapshot() - before).total().written_bytes;
+        let pieces: Vec<&[u8]> = round.iter().map(Batch::bytes).collect();
+        // With several threads the best a disk can do is one barrier for all of them.
+        plain.append(&pieces, options.threads, options.synced)?;
+        let groups = pieces.len().div_ceil(options.threads.max(1)) as u64;
+        same_bytes.append_filler(written, groups, options.synced)?;
+    }
+    totals.counts = counters.snapshot() - start;
+    let facts = target.facts();
+    target.close()?;
+    let mut row = row_of(options, &totals, facts, &plain, &same_bytes);
+    (row.files, row.disk_bytes) = disk_use(&options.directory.join("store"))?;
+    reopen(&mut row, env, &counters, open)?;
+    Ok(row)
+}
+
+/// The records, round by round, each made when it is wanted.
+fn rounds(options: &LoadOptions) -> impl Iterator<Item = Vec<Batch>> {
+    let source = Source::new(options.seed, options.value_bytes);
+    let round_records = options.segment_records * options.round_segments.max(1);
+    let records = options.segment_records * options.segments;
+    let batch_records = options.batch_records;
+    (0..records)
+        .step_by(usize::try_from(round_records.max(1)).unwrap_or(usize::MAX))
+        .map(move |first| source.batches(first, round_records.min(records - first), batch_records))
+}
+
+fn engine_round(
+    options: &LoadOptions,
+    target: &dyn Target,
+    round: &[Batch],
+    totals: &mut Totals,
+) -> Result<()> {
+    let bytes: u64 = round.iter().map(|batch| batch.bytes().len() as u64).sum();
+    reset_peak_resident();
+    let start = Instant::now();
+    let latency = commit_all(target, round, options.threads)?;
+    target.settle()?;
+    totals.elapsed += start.elapsed();
+    totals.latency.add(latency)?;
+    totals.commits += round.len() as u64;
+    totals.user_bytes += bytes;
+    totals.peak_resident_bytes = totals.peak_resident_bytes.max(peak_resident_bytes());
+    totals.harness_bytes = totals.harness_bytes.max(bytes);
+    Ok(())
+}
+
+/// Commits the batches from several threads, each taking every n-th one.
+fn commit_all(target: &dyn Target, round: &[Batch], threads: usize) -> Result<Histogram<u64>> {
+    let threads = threads.max(1);
+    let commit = |first: usize| -> Result<Histogram<u64>> {
+        let mut latency = new_histogram()?;
+        for batch in round.iter().skip(first).step_by(threads) {
+            let start = Instant::now();
+            target.write_batch(batch)?;
+            latency.record(start.elapsed().as_nanos() as u64)?;
+        }
+        Ok(latency)
+    };
+    if threads == 1 {
+        return commit(0);
+    }
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads)
+            .map(|first| scope.spawn(move || commit(first)))
+            .collect();
+        let mut all = new_histogram()?;
+        for thread in running {
+            all.add(thread.join().map_err(|_| anyhow!("a writer panicked"))??)?;
+        }
+        Ok(all)
+    })
+}
+
+fn row_of(
+    options: &LoadOptions,
+    totals: &Totals,
+    facts: Facts,
+    plain: &Plain,
+    same_bytes: &Plain,
+) -> LoadRow {
+    let records = options.segments * options.segment_records;
+    let rate = |elapsed: Duration| ratio(records as f64, elapsed.as_secs_f64());
+    let written = totals.counts.total().written_bytes;
+    let commit_barriers = commit_barriers(options, totals, facts);
+    let other_barriers = totals.counts.barriers().saturating_sub(commit_barriers);
+    let quantile = |quantile| microseconds(totals.latency.value_at_quantile(quantile));
+    LoadRow {
+        segments: options.segments,
+        records,
+        value_bytes: options.value_bytes as u64,
+        batch_records: options.batch_records,
+        threads: options.threads as u64,
+        synced: options.synced,
+        sync_delay_ms: options.sync_delay.as_millis() as u64,
+        seconds: totals.elapsed.as_secs_f64(),
+        records_per_second: rate(totals.elapsed),
+        plain_records_per_second: rate(plain.elapsed),
+        ratio_to_plain: ratio(rate(totals.elapsed), rate(plain.elapsed)),
+        ratio_to_same_bytes: ratio(rate(totals.elapsed), rate(same_bytes.elapsed)),
+        barriers_per_commit: ratio(commit_barriers as f64, totals.commits as f64),
+        barriers_per_seal: ratio(other_barriers as f64, facts.seals as f64),
+        written_per_user_byte: ratio(written as f64, totals.user_bytes as f64),
+        commit_p50_us: quantile(0.5),
+        commit_p99_us: quantile(0.99),
+        plain_sync_p50_us: plain.latency_p50_us(),
+        peak_resident_bytes: totals.peak_resident_bytes,
+        harness_bytes: totals.harness_bytes,
+        stalls: facts.stalls,
+        busy: facts.busy,
+        ..LoadRow::default()
+    }
+}
+
+/// The engine's own count, or else an estimate: of the barriers on logs at most one for each commit.
+fn commit_barriers(options: &LoadOptions, totals: &Totals, facts: Facts) -> u64 {
+    facts.commit_barriers.unwrap_or_else(|| {
+        let on_logs = totals.counts.of(FileKind::Log).sync_data;
+        if options.synced {
+            on_logs.min(totals.commits)
+        } else {
+            0
+        }
+    })
+}
+
+fn reopen(row: &mut LoadRow, env: Env, counters: &Arc<Counters>, open: Open<'_>) -> Result<()> {
+    let before = counters.snapshot();
+    let start = Instant::now();
+    let target = open(env)?;
+    row.open_seconds = start.elapsed().as_secs_f64();
+    row.open_reads = (counters.snapshot() - before).total().reads;
+    target.close()
+}
+
+impl Totals {
+    fn new() -> Result<Self> {
+        Ok(Self {
+            elapsed: Duration::ZERO,
+            commits: 0,
+            user_bytes: 0,
+            latency: new_histogram()?,
+            counts: Counts::default(),
+            peak_resident_bytes: 0,
+            harness_bytes: 0,
+        })
+    }
+}
+
+impl LoadRow {
+    /// One line for people.
+    pub fn summary(&self) -> String {
+        format!(
+            "{} segments of {} B values, {} threads: {:.0} records/s, {:.2} of plain, {:.2} of the \
+             same bytes, {:.2} barriers/commit, {:.2} barriers/seal, {:.2} written/user byte, commit \
+             p50 {:.0} us p99 {:.0} us (plain p50 {:.0} us)",
+            self.segments,
+            self.value_bytes,
+            self.threads,
+            self.records_per_second,
+            self.ratio_to_plain,
+            self.ratio_to_same_bytes,
+            self.barriers_per_commit,
+            self.barriers_per_seal,
+            self.written_per_user_byte,
+            self.commit_p50_us,
+            self.commit_p99_us,
+            self.plain_sync_p50_us,
+        )
+    }
+}
+
+/// The directory must be a new one: a measurement never mixes with what was there.
+pub fn prepare(directory: &Path) -> Result<()> {
+    std::fs::create_dir_all(directory)?;
+    if std::fs::read_dir(directory)?.next().is_some() {
+        return Err(anyhow!("{} is not empty", directory.display()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! `sealstone-bench`: measurements, printed for people and written in the one form of all figures.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "measuring needs the system's clock, threads and files"
+)]
+
+#[cfg(test)]
+mod appender;
+mod delay;
+mod figures;
+mod keys;
+mod load;
+mod plain;
+mod scan;
+mod target;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use sealstone::env::Env;
+
+use crate::figures::Figures;
+use crate::load::LoadOptions;
+use crate::target::Target;
+
+/// Measures sealstone.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Command {
+    #[command(subcommand)]
+    measurement: Measurement,
+}
+
+#[derive(Debug, Subcommand)]
+enum Measurement {
+    /// How fast records go in, against plain appending.
+    Load(Workload),
+    /// How fast they come out in order.
+    Scan {
+        #[command(flatten)]
+        workload: Workload,
+        /// Entries of one scan.
+        #[arg(long, default_value_t = 100_000)]
+        entries_max: u64,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Durability {
+    /// Each commit waits for its barrier.
+    Synced,
+    /// Only the end of a round does.
+    Buffered,
+}
+
+/// What is loaded; one row for each number of segments.
+#[derive(Debug, Args)]
+struct Workload {
+    /// A directory to work in; made if missing, and emptied of what the run made.
+    #[arg(long)]
+    directory: PathBuf,
+    /// Segments' worth of records, one measurement each.
+    #[arg(long, value_delimiter = ',', default_value = "10")]
+    segments: Vec<u64>,
+    /// Records of one segment.
+    #[arg(long, default_value_t = 12_500)]
+    segment_records: u64,
+    /// Bytes of a value; keys have 32.
+    #[arg(long, default_value_t = 200)]
+    value_bytes: usize,
+    /// Records of one commit.
+    #[arg(long, default_value_t = 100)]
+    batch_records: u64,
+    /// Threads that commit.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// What a commit waits for.
+    #[arg(long, value_enum, default_value = "synced")]
+    durability: Durability,
+    /// How much longer each barrier takes.
+    #[arg(long, default_value_t = 0)]
+    sync_delay_ms: u64,
+    /// Segments between two switches from the engine to the plain limits and back.
+    #[arg(long, default_value_t = 4)]
+    round_segments: u64,
+    /// Seed of keys and values.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Writes the figures to this file, or to standard output for `-`.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+impl Workload {
+    fn options(&self, segments: u64) -> LoadOptions {
+        LoadOptions {
+            directory: self.directory.join(format!("segments-{segments}")),
+            segments,
+            segment_records: self.segment_records,
+            value_bytes: self.value_bytes,
+            batch_records: self.batch_records,
+            threads: self.threads,
+            synced: self.durability == Durability::Synced,
+            sync_delay: Duration::from_millis(self.sync_delay_ms),
+            round_segments: self.round_segments,
+            seed: self.seed,
+        }
+    }
+
+    /// One measurement for each number of segments, each in a directory of its own that goes after.
+    fn measure<R>(
+        &self,
+        mut run: impl FnMut(&LoadOptions) -> Result<Vec<R>>,
+        summary: impl Fn(&R) -> String,
+    ) -> Result<Vec<R>> {
+        let mut all = Vec::new();
+        for segments in &self.segments {
+            let options = self.options(*segments);
+            load::prepare(&options.directory)?;
+            let rows = run(&options);
+            std::fs::remove_dir_all(&options.directory)?;
+            for row in rows? {
+                eprintln!("{}", summary(&row));
+                all.push(row);
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Where the engine is plugged in.
+fn open(_env: Env, _options: &LoadOptions) -> Result<Box<dyn Target>> {
+    Err(anyhow!("the store is not a part of this build yet"))
+}
+
+fn main() -> Result<()> {
+    match Command::parse().measurement {
+        Measurement::Load(workload) => {
+            let rows = workload.measure(
+                |options| Ok(vec![load::run(options, &|env| open(env, options))?]),
+                load::LoadRow::summary,
+            )?;
+            write(&workload, Figures::new("load", rows))
+        }
+        Measurement::Scan {
+            workload,
+            entries_max,
+        } => {
+            let rows = workload.measure(
+                |options| scan::run(options, entries_max, &|env| open(env, options)),
+                scan::ScanRow::summary,
+            )?;
+            write(&workload, Figures::new("scan", rows))
+        }
+    }
+}
+
+fn write<R: serde::Serialize>(workload: &Workload, figures: Figures<R>) -> Result<()> {
+    match &workload.json {
+        Some(target) => figures.write(target),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Command::command().debug_assert();
+        let line = "sealstone-bench load --directory d --segments 10,100 --sync-delay-ms 5";
+        let command = Command::try_parse_from(line.split(' ')).expect("parses");
+        let Measurement::Load(workload) = command.measurement else {
+            panic!("another measurement");
+        };
+        assert_eq!(workload.segments, [10, 100]);
+        let options = workload.options(100);
+        assert_eq!(options.sync_delay, Duration::from_millis(5));
+        assert!(options.synced);
+    }
+}

@@ -1,0 +1,77 @@
+//! Opening the store that `--store` names.
+
+use std::path::PathBuf;
+
+use crate::engine::{Error, Keyspace, KeyspaceKind, KeyspaceOptions, Options, Result, Store};
+use crate::output::{Failure, Outcome, shown};
+
+/// The keyspace of a database without a name.
+pub const MAIN: &str = "main";
+
+/// The store that a subcommand works on.
+#[derive(Clone, Debug, clap::Args)]
+pub struct StoreArgs {
+    /// The store's directory
+    #[arg(long = "store", value_name = "DIR")]
+    pub path: PathBuf,
+}
+
+impl StoreArgs {
+    /// Opens it for reading; nothing on disk changes.
+    pub fn open_read_only(&self) -> Outcome<Store> {
+        self.try_open_read_only().map_err(|e| self.failure(&e))
+    }
+
+    /// The same with the engine's own error.
+    pub fn try_open_read_only(&self) -> Result<Store> {
+        let options = Options::default().create(false).read_only(true);
+        Store::open(&self.path, options)
+    }
+
+    /// Opens it for writing, creating what is not there.
+    pub fn open_or_create(&self) -> Outcome<Store> {
+        Store::open(&self.path, Options::default()).map_err(|e| self.failure(&e))
+    }
+
+    /// Opens a keyspace that exists.
+    pub fn keyspace(&self, store: &Store, name: &str) -> Outcome<Keyspace> {
+        let known = store.keyspaces();
+        let Some(info) = known.iter().find(|info| info.name == name) else {
+            let names: Vec<_> = known.iter().map(|info| shown(&info.name)).collect();
+            let remedy = if names.is_empty() {
+                "the store has none".to_owned()
+            } else {
+                format!("give --keyspace one of: {}", names.join(", "))
+            };
+            return Err(Failure::new(format!(
+                "{}: no keyspace {}; {remedy}",
+                self.path.display(),
+                shown(name)
+            )));
+        };
+        store
+            .keyspace(name, options_of(info.kind))
+            .map_err(|e| self.failure(&e))
+    }
+
+    /// A failure of the engine on this store.
+    pub fn failure(&self, error: &Error) -> Failure {
+        Failure::engine(&self.path, error)
+    }
+}
+
+/// The options that open a keyspace of this kind.
+pub fn options_of(kind: KeyspaceKind) -> KeyspaceOptions {
+    match kind {
+        KeyspaceKind::WriteOnce => KeyspaceOptions::write_once(),
+        KeyspaceKind::Mutable => KeyspaceOptions::mutable(),
+    }
+}
+
+/// The word for a kind.
+pub fn kind_word(kind: KeyspaceKind) -> &'static str {
+    match kind {
+        KeyspaceKind::WriteOnce => "write-once",
+        KeyspaceKind::Mutable => "mutable",
+    }
+}

@@ -1,0 +1,510 @@
+//! The flush of one sealed generation: segments, barriers, one manifest edit, installation.
+//!
+//! Steps, each bounded: write a segment per kind -> sync it -> create the next spare log and sync it ->
+//! sync the directory -> one manifest edit, synced -> install. With the sync of the old log at its seal
+//! that is five barriers a seal, six when there are records of both kinds.
+//!
+//! Crash argument: the segment and the spare, with their names, are durable before the edit names them;
+//! the old log is unlinked, by a job, only after the edit that drops it is durable. A crash in between
+//! leaves files numbered at or above the manifest's next number, which the next open removes.
+//!
+//! A failed segment write or sync removes its output and is tried again later under a new number; a
+//! failed directory sync or manifest write poisons the store.
+
+use std::time::Duration;
+
+use crate::engine::states::{FlushedGeneration, FlushingGeneration, QueuedGeneration, Sealed};
+use crate::engine::version::Run;
+use crate::engine::{Engine, SpareLog};
+use crate::env::{File, FileName, IoErrorKind, io};
+use crate::error::{Error, ErrorKind, Result};
+use crate::filter::ResidentFilter;
+use crate::flush::KindFlush;
+use crate::log;
+use crate::manifest::{Change, LogEntry, SegmentEntry};
+use crate::segment::{
+    Segment, SegmentCounts, SegmentIdentity, SegmentMeta, SegmentScratch, SegmentSummary,
+    SegmentWriter, Tail,
+};
+use crate::sync::{Arc, Ordering};
+use crate::types::KeyspaceKind;
+
+/// What the flush lock guards.
+#[derive(Debug, Default)]
+pub(crate) struct FlushSlot {
+    pub current: Option<FlushJob>,
+    /// The segment writer's buffers between two segments.
+    pub scratch: Option<SegmentScratch>,
+    /// Installed generations whose memory lingers, oldest first.
+    pub flushed: Vec<FlushedGeneration>,
+}
+
+/// A segment that is whole.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub entry: SegmentEntry,
+    pub filter: Option<ResidentFilter>,
+    pub tail: Tail,
+}
+
+impl Output {
+    pub fn of(summary: SegmentSummary) -> Self {
+        let SegmentSummary { meta, tail, filter } = summary;
+        Self {
+            entry: entry_of(&meta),
+            filter,
+            tail,
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Begins with the kind of this code, or goes on to the spare log.
+    Begin(usize),
+    Write {
+        kind: usize,
+        number: u64,
+        file: Arc<dyn File>,
+        merge: Box<KindFlush>,
+    },
+    Sync {
+        kind: usize,
+        file: Arc<dyn File>,
+        output: Box<Output>,
+    },
+    Spare,
+    SyncSpare(SpareLog),
+    SyncDirectory,
+    Edit,
+}
+
+/// The flush in progress.
+#[derive(Debug)]
+pub(crate) struct FlushJob {
+    generation: FlushingGeneration,
+    phase: Phase,
+    outputs: Vec<Output>,
+    spare: Option<SpareLog>,
+}
+
+impl FlushJob {
+    fn new(queued: QueuedGeneration) -> Self {
+        Self {
+            generation: queued.start(),
+            phase: Phase::Begin(0),
+            outputs: Vec::new(),
+            spare: None,
+        }
+    }
+}
+
+impl Engine {
+    /// The leader hands a generation over: all its commits are published and its log is synced.
+    pub fn queue_for_flush(&self, sealed: Sealed) {
+        self.counters.seals.add(1);
+        self.maintenance
+            .lock()
+            .flush_queue
+            .push_back(sealed.queue());
+    }
+
+    /// Runs one bounded step of the flush; true when a generation was installed by it.
+    pub fn flush_step(&self, quantum: u32) -> Result<bool> {
+        let mut slot = self.flush.lock();
+        if slot.current.is_none() {
+            let Some(next) = self.maintenance.lock().flush_queue.pop_front() else {
+                return Ok(false);
+            };
+            slot.current = Some(FlushJob::new(next));
+            self.maintenance.lock().flushing = true;
+        }
+        let Some(mut job) = slot.current.take() else {
+            return Ok(false);
+        };
+        let phase = std::mem::replace(&mut job.phase, Phase::Begin(0));
+        match self.flush_phase(&mut slot.scratch, &mut job, phase, quantum) {
+            Ok(Some(phase)) => {
+                job.phase = phase;
+                slot.current = Some(job);
+                Ok(false)
+            }
+            Ok(None) => {
+                let flushed = self.install(job);
+                slot.flushed.push(flushed);
+                self.maintenance.lock().flushing = false;
+                self.retire_what_can(&mut slot);
+                Ok(true)
+            }
+            Err(error) => {
+                self.flush_failed(&mut job);
+                slot.current = Some(job);
+                Err(error)
+            }
+        }
+    }
+
+    fn flush_phase(
+        &self,
+        scratch: &mut Option<SegmentScratch>,
+        job: &mut FlushJob,
+        phase: Phase,
+        quantum: u32,
+    ) -> Result<Option<Phase>> {
+        Ok(Some(match phase {
+            Phase::Begin(code) => match KeyspaceKind::from_code(code as u8) {
+                None => Phase::Spare,
+                Some(kind) if job.generation.memory().counts(kind).records() == 0 => {
+                    Phase::Begin(code + 1)
+                }
+                Some(kind) => self.flush_begin(scratch, job, kind)?,
+            },
+            Phase::Write {
+                kind,
+                number,
+                file,
+                mut merge,
+            } => {
+                let step = merge.step(quantum);
+                match step {
+                    Ok(None) => Phase::Write {
+                        kind,
+                        number,
+                        file,
+                        merge,
+                    },
+                    Ok(Some(summary)) => {
+                        *scratch = Some(merge.into_scratch());
+                        Phase::Sync {
+                            kind,
+                            file,
+                            output: Box::new(Output::of(summary)),
+                        }
+                    }
+                    Err(error) => {
+                        *scratch = Some(merge.into_scratch());
+                        self.discard(FileName::segment(number));
+                        return Err(error);
+                    }
+                }
+            }
+            Phase::Sync { kind, file, output } => {
+                let name = FileName::segment(output.entry.number);
+                if let Err(cause) = io::uninterrupted(|| file.sync_data()) {
+                    self.discard(name);
+                    return Err(Error::io("flush", name, cause));
+                }
+                self.counters.flush_syncs.add(1);
+                job.outputs.push(*output);
+                Phase::Begin(kind + 1)
+            }
+            Phase::Spare => self.flush_spare()?,
+            Phase::SyncSpare(spare) => {
+                let name = FileName::log(spare.number);
+                if let Err(cause) = io::uninterrupted(|| spare.file.sync_data()) {
+                    self.discard(name);
+                    return Err(Error::io("flush", name, cause));
+                }
+                self.counters.flush_syncs.add(1);
+                job.spare = Some(spare);
+                Phase::SyncDirectory
+            }
+            Phase::SyncDirectory => {
+                self.sync_directory("flush")?;
+                Phase::Edit
+            }
+            Phase::Edit => {
+                self.flush_edit(job)?;
+                return Ok(None);
+            }
+        }))
+    }
+
+    fn flush_begin(
+        &self,
+        scratch: &mut Option<SegmentScratch>,
+        job: &FlushJob,
+        kind: KeyspaceKind,
+    ) -> Result<Phase> {
+        let number = self.take_number();
+        let name = FileName::segment(number);
+        let file = io::uninterrupted(|| self.env.vfs.create_new(name))
+            .map_err(|cause| Error::io("flush", name, cause))?;
+        let generation = job.generation.handle();
+        let identity = self.segment_identity(generation.number, kind);
+        let scratch = scratch.take().unwrap_or_default();
+        let parameters = self.parameters.clone();
+        let writer = SegmentWriter::new(file.clone(), name, identity, parameters, scratch)
+            .inspect_err(|_| self.discard(name))?;
+        let merge = Box::new(KindFlush::new(
+            job.generation.memory().clone(),
+            kind,
+            writer,
+        ));
+        Ok(Phase::Write {
+            kind: usize::from(kind.code()),
+            number,
+            file,
+            merge,
+        })
+    }
+
+    /// Who the segment of one generation and kind is, in every replica.
+    pub fn segment_identity(&self, generation: u64, kind: KeyspaceKind) -> SegmentIdentity {
+        SegmentIdentity {
+            family_id: self.family_id,
+            generation_lo: generation,
+            generation_hi: generation,
+            kind,
+            level: 0,
+            part: 0,
+        }
+    }
+
+    /// Creates the spare log that replaces the one whose frames the segments now hold. Without room for
+    /// it the flush goes on: writers are refused only once no spare is left.
+    fn flush_spare(&self) -> Result<Phase> {
+        if self.commit.lock().spares.len() > self.settings.queue_slots as usize {
+            return Ok(Phase::SyncDirectory);
+        }
+        match self.create_spare() {
+            Ok(spare) => Ok(Phase::SyncSpare(spare)),
+            Err(error) if *error.kind() == ErrorKind::NoSpace => {
+                self.spare_failed(&error);
+                Ok(Phase::SyncDirectory)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A log file with a header and its space allocated, neither synced nor named.
+    pub fn create_spare(&self) -> Result<SpareLog> {
+        let number = self.take_number();
+        let identity = self.log_identity(number);
+        match log::create(&*self.env.vfs, &identity, self.sizes.log_bytes) {
+            Ok(file) => Ok(SpareLog { number, file }),
+            Err(cause) => {
+                self.discard(FileName::log(number));
+                Err(Error::io("rotate", FileName::log(number), cause))
+            }
+        }
+    }
+
+    pub fn spare_failed(&self, error: &Error) {
+        self.commit.lock().spare_failure = Some(error.clone());
+        self.maintenance.lock().spare_retry_at = Some(self.retry_time());
+    }
+
+    pub fn retry_time(&self) -> Duration {
+        self.env.clock.monotonic() + self.settings.retry_delay
+    }
+
+    /// Makes names durable; a failure poisons.
+    pub fn sync_directory(&self, operation: &'static str) -> Result<()> {
+        io::uninterrupted(|| self.env.vfs.sync_dir()).map_err(|cause| {
+            let error = Error::io_dir(operation, cause);
+            self.poison(&error)
+        })
+    }
+
+    fn flush_edit(&self, job: &mut FlushJob) -> Result<()> {
+        let generation = job.generation.handle();
+        let mut changes = vec![
+            Change::NextNumber(self.next_number.load(Ordering::Relaxed)),
+            Change::NextGeneration(generation.number + 1),
+            Change::FlushedThrough(generation.last_sequence()),
+        ];
+        changes.extend(
+            job.outputs
+                .iter()
+                .map(|output| Change::AddSegment(output.entry)),
+        );
+        if let Some(spare) = &job.spare {
+            changes.push(Change::AddLog(LogEntry::spare(
+                spare.number,
+                self.incarnation,
+            )));
+        }
+        changes.push(Change::DropLog {
+            number: generation.log_number,
+        });
+        self.edit_manifest(&changes)
+    }
+
+    /// One synced edit; rolls the manifest when it has grown. A failed write or sync poisons; `NoSpace`
+    /// from allocation has no effect and does not.
+    pub fn edit_manifest(&self, changes: &[Change]) -> Result<()> {
+        if let Some(cause) = self.poison.get() {
+            return Err(cause.clone());
+        }
+        let mut manifest = self.manifest.lock();
+        let Some(writer) = manifest.as_mut() else {
+            return Err(Error::new(
+                ErrorKind::Closed,
+                "manifest",
+                "the store is closed",
+            ));
+        };
+        match writer.append(changes) {
+            Ok(()) => {
+                self.counters.manifest_edits.add(1);
+                if writer.wants_roll(self.settings.manifest_roll_bytes) {
+                    self.maintenance.lock().roll_wanted = true;
+                }
+            }
+            Err(error) if *error.kind() == ErrorKind::NoSpace && writer.failure().is_none() => {
+                return Err(error);
+            }
+            Err(error) => return Err(self.poison(&error)),
+        }
+        Ok(())
+    }
+
+    /// Puts the runs in the version in place of the generation. The edit is durable.
+    fn install(&self, job: FlushJob) -> FlushedGeneration {
+        let FlushJob {
+            generation,
+            outputs,
+            spare,
+            ..
+        } = job;
+        let mut segments = Vec::new();
+        for output in outputs {
+            let meta = meta_of(&output.entry);
+            let segment = Arc::new(Segment::with_tail(meta, self.hasher, output.tail));
+            segments.push((segment, output.filter));
+            self.counters.flushed_segments.add(1);
+        }
+        let handle = generation.handle().clone();
+        handle.install(
+            segments
+                .iter()
+                .map(|(s, _)| Arc::new(Run::of_segment(s.clone())))
+                .collect(),
+        );
+        if let Some(spare) = spare {
+            let mut commit = self.commit.lock();
+            commit.spares.push_back(spare);
+            commit.spare_failure = None;
+        }
+        {
+            let mut registry = self.registry.lock();
+            let version = self.version.load().with_installed(&handle);
+            self.set_version(&registry, version);
+            registry.lingering.push(handle.clone());
+        }
+        for (segment, filter) in segments {
+            if let Some(filter) = filter {
+                let (_, freed) = self.residency.lock().admit(&segment, Arc::new(filter));
+                self.counters.filter_frees.add(freed);
+            }
+        }
+        self.maintenance
+            .lock()
+            .unlinks
+            .push_back(FileName::log(handle.log_number));
+        generation.flushed()
+    }
+
+    /// Retires every installed generation that no pin needs, oldest first.
+    pub fn retire_what_can(&self, slot: &mut FlushSlot) -> bool {
+        let mut retired = false;
+        let mut kept = Vec::new();
+        for flushed in slot.flushed.drain(..) {
+            let mut registry = self.registry.lock();
+            if self.must_linger(&registry, flushed.handle()) {
+                kept.push(flushed);
+                continue;
+            }
+            let handle = flushed.retire();
+            registry
+                .lingering
+                .retain(|other| !Arc::ptr_eq(other, &handle));
+            self.retired_through
+                .fetch_max(handle.last_sequence(), Ordering::AcqRel);
+            retired = true;
+        }
+        slot.flushed = kept;
+        if retired {
+            self.progress.raise();
+        }
+        retired
+    }
+
+    /// Whether a generation has to stay in memory although its runs are installed.
+    pub fn must_linger(
+        &self,
+        registry: &crate::engine::registry::Registry,
+        handle: &crate::engine::version::Generation,
+    ) -> bool {
+        match handle.memory().as_ref() {
+            Some(memory) => registry.holds > 0 || registry.pin_of(handle, memory).is_some(),
+            None => false,
+        }
+    }
+
+    /// Removes an output that no manifest names, now or by a job.
+    pub fn discard(&self, name: FileName) {
+        if self.poison.get().is_some() {
+            return;
+        }
+        match io::uninterrupted(|| self.env.vfs.unlink(name)) {
+            Ok(()) => {}
+            Err(cause) if cause.kind == IoErrorKind::NotFound => {}
+            Err(_) => self.maintenance.lock().unlinks.push_back(name),
+        }
+    }
+
+    /// Starts the generation over later: what was written is unnamed and goes.
+    fn flush_failed(&self, job: &mut FlushJob) {
+        self.counters.flush_retries.add(1);
+        if self.poison.get().is_none() {
+            for output in job.outputs.drain(..) {
+                self.discard(FileName::segment(output.entry.number));
+            }
+            if let Some(spare) = job.spare.take() {
+                self.discard(FileName::log(spare.number));
+            }
+        }
+        job.phase = Phase::Begin(0);
+        self.maintenance.lock().flush_retry_at = Some(self.retry_time());
+    }
+}
+
+/// What the manifest says of a finished segment.
+fn entry_of(meta: &SegmentMeta) -> SegmentEntry {
+    SegmentEntry {
+        number: meta.number,
+        identity: meta.identity,
+        file_len: meta.file_len,
+        tail_offset: meta.tail_offset,
+        tail_len: meta.tail_len,
+        footer_checksum: meta.footer_checksum,
+        records: meta.counts.records,
+        tombstones: meta.counts.tombstones,
+        min_sequence: meta.counts.min_sequence,
+        max_sequence: meta.counts.max_sequence,
+        key_bytes: meta.counts.key_bytes,
+        value_bytes: meta.counts.value_bytes,
+    }
+}
+
+/// What a reader needs to know of a segment that the manifest names.
+pub(crate) fn meta_of(entry: &SegmentEntry) -> SegmentMeta {
+    SegmentMeta {
+        number: entry.number,
+        identity: entry.identity,
+        file_len: entry.file_len,
+        tail_offset: entry.tail_offset,
+        tail_len: entry.tail_len,
+        footer_checksum: entry.footer_checksum,
+        counts: SegmentCounts {
+            records: entry.records,
+            tombstones: entry.tombstones,
+            min_sequence: entry.min_sequence,
+            max_sequence: entry.max_sequence,
+            key_bytes: entry.key_bytes,
+            value_bytes: entry.value_bytes,
+        },
+    }
+}

@@ -1,0 +1,361 @@
+//! Background jobs: what is runnable, and running a bounded quantum of one.
+//!
+//! `runnable` is pure in the engine's state and monotonic time (a failed job waits for its retry time);
+//! the order of the list is fixed. Who steps the jobs is the driver's affair: threads, the caller, the
+//! simulator. A job in progress is not runnable a second time.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use crate::engine::Engine;
+use crate::engine::states::QueuedGeneration;
+use crate::env::{FileKind, FileName, IoErrorKind, Step, Work, io};
+use crate::error::{Error, ErrorKind, Result};
+use crate::manifest::{Change, LogEntry};
+use crate::sync::{Arc, Ordering, Signal, Weak};
+
+/// Records per quantum when threads or a waiting writer run jobs.
+pub(crate) const QUANTUM_DEFAULT: u32 = 1024;
+
+/// A kind of background work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Job {
+    /// Write, sync and publish what is queued.
+    Commit,
+    /// Write the oldest sealed generation to segments, or go on with it.
+    Flush,
+    /// Give back the memory of generations that no reader needs any more.
+    Retire,
+    /// Create the spare log that could not be allocated earlier.
+    SpareLog,
+    /// Remove a file that no manifest names.
+    Unlink,
+    /// Load the newest segment's filter that is missing.
+    LoadFilter,
+    /// Write the manifest anew because it has grown.
+    RollManifest,
+}
+
+/// What a quantum did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Something, and there is more of it.
+    Did,
+    /// The unit of work came to its end.
+    Finished,
+    /// There was nothing to do.
+    Nothing,
+}
+
+/// What the maintenance lock guards: queues and retry times, never held during I/O.
+#[derive(Debug, Default)]
+pub(crate) struct Maintenance {
+    pub flush_queue: VecDeque<QueuedGeneration>,
+    /// Whether the flush slot holds a job.
+    pub flushing: bool,
+    pub flush_retry_at: Option<Duration>,
+    pub spare_retry_at: Option<Duration>,
+    pub unlinks: VecDeque<FileName>,
+    pub unlink_retry_at: Option<Duration>,
+    pub filter_retry_at: Option<Duration>,
+    pub roll_wanted: bool,
+    pub roll_retry_at: Option<Duration>,
+    /// Jobs that a thread is at.
+    busy: BTreeSet<Job>,
+}
+
+/// Marks a job as in progress until dropped.
+struct Busy<'a> {
+    engine: &'a Engine,
+    job: Job,
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.engine.maintenance.lock().busy.remove(&self.job);
+    }
+}
+
+impl Engine {
+    /// All jobs that could run now, in the order in which a driver should take them.
+    pub fn runnable(&self) -> Vec<Job> {
+        let mut jobs = Vec::new();
+        if self.is_closed() || self.settings.read_only {
+            return jobs;
+        }
+        let now = self.env.clock.monotonic();
+        let poisoned = self.poison.get().is_some();
+        if self.has_queued() {
+            jobs.push(Job::Commit);
+        }
+        let retire = self.can_retire();
+        let spare = self.spare_wanted();
+        let filter = self.filter_wanted().is_some();
+        let maintenance = self.maintenance.lock();
+        let due = |at: Option<Duration>| at.is_none_or(|at| at <= now);
+        let flush = maintenance.flushing || !maintenance.flush_queue.is_empty();
+        if flush && !poisoned && due(maintenance.flush_retry_at) {
+            jobs.push(Job::Flush);
+        }
+        if retire {
+            jobs.push(Job::Retire);
+        }
+        if spare && !flush && !poisoned && due(maintenance.spare_retry_at) {
+            jobs.push(Job::SpareLog);
+        }
+        if !maintenance.unlinks.is_empty() && !poisoned && due(maintenance.unlink_retry_at) {
+            jobs.push(Job::Unlink);
+        }
+        if filter && due(maintenance.filter_retry_at) {
+            jobs.push(Job::LoadFilter);
+        }
+        if maintenance.roll_wanted && !poisoned && due(maintenance.roll_retry_at) {
+            jobs.push(Job::RollManifest);
+        }
+        jobs.retain(|job| !maintenance.busy.contains(job));
+        jobs
+    }
+
+    /// When the next waiting retry is due.
+    pub fn next_due(&self) -> Option<Duration> {
+        if self.poison.get().is_some() {
+            return None;
+        }
+        let maintenance = self.maintenance.lock();
+        let now = self.env.clock.monotonic();
+        [
+            maintenance.flush_retry_at,
+            maintenance.spare_retry_at,
+            maintenance.unlink_retry_at,
+            maintenance.filter_retry_at,
+            maintenance.roll_retry_at,
+        ]
+        .into_iter()
+        .flatten()
+        .filter(|at| *at > now)
+        .min()
+    }
+
+    /// Runs at most about `quantum` records' worth of a job.
+    pub fn run(&self, job: Job, quantum: u32) -> Result<Progress> {
+        let _gate = self.gate.read();
+        self.check_open("maintenance")?;
+        if !self.maintenance.lock().busy.insert(job) {
+            return Ok(Progress::Nothing);
+        }
+        let _busy = Busy { engine: self, job };
+        match job {
+            Job::Commit => Ok(if self.commit_step()? {
+                Progress::Finished
+            } else {
+                Progress::Nothing
+            }),
+            Job::Flush => self.run_flush(quantum),
+            Job::Retire => {
+                let mut slot = self.flush.lock();
+                let retired = self.retire_what_can(&mut slot);
+                Ok(if retired {
+                    Progress::Finished
+                } else {
+                    Progress::Nothing
+                })
+            }
+            Job::SpareLog => self.run_spare(),
+            Job::Unlink => self.run_unlink(),
+            Job::LoadFilter => self.run_load_filter(),
+            Job::RollManifest => self.run_roll(),
+        }
+    }
+
+    fn run_flush(&self, quantum: u32) -> Result<Progress> {
+        {
+            let mut maintenance = self.maintenance.lock();
+            if !maintenance.flushing && maintenance.flush_queue.is_empty() {
+                return Ok(Progress::Nothing);
+            }
+            maintenance.flush_retry_at = None;
+        }
+        if let Some(cause) = self.poison.get() {
+            return Err(cause.clone());
+        }
+        Ok(if self.flush_step(quantum)? {
+            Progress::Finished
+        } else {
+            Progress::Did
+        })
+    }
+
+    fn can_retire(&self) -> bool {
+        let registry = self.registry.lock();
+        registry
+            .lingering
+            .iter()
+            .any(|handle| !self.must_linger(&registry, handle))
+    }
+
+    fn spare_wanted(&self) -> bool {
+        let commit = self.commit.lock();
+        commit.spare_failure.is_some() && commit.spares.len() <= self.settings.queue_slots as usize
+    }
+
+    fn run_spare(&self) -> Result<Progress> {
+        // A flush makes a spare of its own: one at a time, so that logs are used in the order of their
+        // numbers.
+        let slot = self.flush.lock();
+        if slot.current.is_some() || !self.spare_wanted() {
+            return Ok(Progress::Nothing);
+        }
+        self.maintenance.lock().spare_retry_at = None;
+        let spare = match self.create_spare() {
+            Ok(spare) => spare,
+            Err(error) => {
+                self.spare_failed(&error);
+                return Err(error);
+            }
+        };
+        let name = FileName::log(spare.number);
+        let named = io::uninterrupted(|| spare.file.sync_data())
+            .map_err(|cause| Error::io("rotate", name, cause))
+            .and_then(|()| self.sync_directory("rotate"))
+            .and_then(|()| {
+                self.edit_manifest(&[
+                    Change::NextNumber(self.next_number.load(Ordering::Relaxed)),
+                    Change::AddLog(LogEntry::spare(spare.number, self.incarnation)),
+                ])
+            });
+        if let Err(error) = named {
+            self.discard(name);
+            self.spare_failed(&error);
+            return Err(error);
+        }
+        let mut commit = self.commit.lock();
+        commit.spares.push_back(spare);
+        commit.spare_failure = None;
+        drop(commit);
+        self.progress.raise();
+        Ok(Progress::Finished)
+    }
+
+    fn run_unlink(&self) -> Result<Progress> {
+        let name = {
+            let mut maintenance = self.maintenance.lock();
+            maintenance.unlink_retry_at = None;
+            match maintenance.unlinks.pop_front() {
+                Some(name) => name,
+                None => return Ok(Progress::Nothing),
+            }
+        };
+        if name.kind == FileKind::Segment {
+            self.files.invalidate(name);
+        }
+        match io::uninterrupted(|| self.env.vfs.unlink(name)) {
+            Ok(()) => self.counters.unlinks.add(1),
+            Err(cause) if cause.kind == IoErrorKind::NotFound => {}
+            Err(cause) => {
+                self.counters.unlink_failures.add(1);
+                let retry_at = self.retry_time();
+                let mut maintenance = self.maintenance.lock();
+                maintenance.unlinks.push_back(name);
+                maintenance.unlink_retry_at = Some(retry_at);
+                return Err(Error::io("unlink", name, cause));
+            }
+        }
+        Ok(Progress::Finished)
+    }
+
+    fn run_load_filter(&self) -> Result<Progress> {
+        self.maintenance.lock().filter_retry_at = None;
+        let Some(segment) = self.filter_wanted() else {
+            return Ok(Progress::Nothing);
+        };
+        if let Err(error) = self.load_filter(&segment) {
+            self.maintenance.lock().filter_retry_at = Some(self.retry_time());
+            return Err(error);
+        }
+        Ok(Progress::Finished)
+    }
+
+    fn run_roll(&self) -> Result<Progress> {
+        let mut manifest = self.manifest.lock();
+        let Some(writer) = manifest
+            .as_mut()
+            .filter(|writer| writer.wants_roll(self.settings.manifest_roll_bytes))
+        else {
+            self.maintenance.lock().roll_wanted = false;
+            return Ok(Progress::Nothing);
+        };
+        if let Err(error) = writer.roll(&*self.env.vfs) {
+            if writer.failure().is_none() {
+                self.maintenance.lock().roll_retry_at = Some(self.retry_time());
+                return Err(error);
+            }
+            return Err(self.poison(&error));
+        }
+        self.counters.manifest_rolls.add(1);
+        let mut maintenance = self.maintenance.lock();
+        maintenance.roll_wanted = false;
+        maintenance.roll_retry_at = None;
+        Ok(Progress::Finished)
+    }
+
+    /// Runs the first runnable job; false if there is none. Errors leave their mark in retry times and
+    /// poison, and are returned.
+    pub fn run_first(&self, quantum: u32) -> Result<bool> {
+        match self.runnable().first() {
+            Some(job) => self.run(*job, quantum).map(|_| true),
+            None => Ok(false),
+        }
+    }
+}
+
+/// The engine as a driver's work. Holds it weakly, so that dropped handles end the threads.
+pub(crate) struct EngineWork {
+    engine: Weak<Engine>,
+    signal: Arc<WorkSignal>,
+}
+
+/// The signal that outlives the engine, so that a driver can wait on it.
+#[derive(Debug, Default)]
+pub(crate) struct WorkSignal(pub Signal);
+
+impl EngineWork {
+    pub fn new(engine: &Arc<Engine>) -> Self {
+        Self {
+            engine: Arc::downgrade(engine),
+            signal: engine.work.clone(),
+        }
+    }
+}
+
+impl Work for EngineWork {
+    fn step(&self) -> Step {
+        let Some(engine) = self.engine.upgrade() else {
+            return Step::Stop;
+        };
+        if engine.is_closed() {
+            return Step::Stop;
+        }
+        match engine.run_first(QUANTUM_DEFAULT) {
+            Ok(true) | Err(_) => Step::Worked,
+            Ok(false) => Step::Idle(engine.next_due()),
+        }
+    }
+
+    fn signal(&self) -> &Signal {
+        &self.signal.0
+    }
+
+    fn panicked(&self) {
+        // Nobody knows what was half done: no write may build on it.
+        if let Some(engine) = self.engine.upgrade() {
+            let detail = "a background job panicked; this is a defect of sealstone";
+            engine.poison(&Error::new(ErrorKind::Io, "maintenance", detail));
+        }
+    }
+}
+
+/// Whether a writer may wait for this to pass.
+pub(crate) fn may_pass(kind: &ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Busy { .. } | ErrorKind::NoSpace)
+}

@@ -1,0 +1,242 @@
+//! The store's inner state and what happens to it: commit, flush, read, recovery.
+//!
+//! ```text
+//!  submit ---> commit lock: open generation, queue ---> leader: log write, sync, publish
+//!     |                        | seal                              |
+//!     | WriteOnce check        v                                   v
+//!  version <--- install --- flush jobs: segment, sync, sync_dir, one manifest edit
+//! ```
+//!
+//! Locks, in the order in which they may be taken: leader, manifest, flush, commit, registry, residency,
+//! region. Only leader, manifest and flush are held during I/O, and no reader takes one of those.
+//!
+//! Poison: the first failed log or manifest write or sync, and the first failed directory sync, is kept;
+//! from then on nothing is written, installed or unlinked, and every write answers with it.
+
+pub(crate) mod close;
+pub(crate) mod commit;
+pub(crate) mod counters;
+pub(crate) mod flush;
+pub(crate) mod jobs;
+pub(crate) mod open;
+pub(crate) mod read;
+pub(crate) mod recovery;
+pub(crate) mod registry;
+pub(crate) mod residency;
+pub(crate) mod states;
+pub(crate) mod submit;
+pub(crate) mod ticket;
+pub(crate) mod version;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use arc_swap::ArcSwap;
+
+use crate::env::{Env, File, LockGuard};
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::LogIdentity;
+use crate::manifest::{KeyspaceEntry, ManifestWriter};
+use crate::memory::{Permit, Region};
+use crate::memtable::{Memtable, MemtableOptions, MemtableWriter};
+use crate::options::Settings;
+use crate::segment::{FileTable, SegmentParameters};
+use crate::stats::OpenReport;
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, Signal};
+use crate::types::{Hasher, KeyspaceId, KeyspaceKind, Sequence};
+
+use commit::{Leader, Queued};
+use counters::Counters;
+use flush::FlushSlot;
+use jobs::Maintenance;
+use registry::Registry;
+use residency::Residency;
+use version::{Generation, Version};
+
+/// Sizes that follow from the options, fixed at open.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// Frame bytes after which a generation is sealed.
+    pub seal_bytes: u64,
+    /// The largest frame.
+    pub batch_bytes_max: u64,
+    /// What every log file is allocated to.
+    pub log_bytes: u64,
+    /// The most region bytes that one generation can take.
+    pub generation_bytes: u64,
+    /// Region bytes reserved for the flush.
+    pub scratch_bytes: u64,
+}
+
+/// A log that the manifest names, with its space allocated, that has no frames yet.
+#[derive(Debug)]
+pub(crate) struct SpareLog {
+    pub number: u64,
+    pub file: Arc<dyn File>,
+}
+
+/// The generation that takes commits.
+#[derive(Debug)]
+pub(crate) struct OpenGeneration {
+    pub handle: Arc<Generation>,
+    pub memory: Arc<Memtable>,
+    pub writer: MemtableWriter,
+    pub records: u64,
+    pub bytes: u64,
+}
+
+/// What the commit lock guards.
+#[derive(Debug)]
+pub(crate) struct CommitState {
+    /// `None` right after a seal, until the next batch opens a generation.
+    pub open: Option<OpenGeneration>,
+    pub queue: VecDeque<Queued>,
+    pub spares: VecDeque<SpareLog>,
+    /// Why there are fewer spares than there should be.
+    pub spare_failure: Option<Error>,
+    pub next_generation: u64,
+    /// The last sequence given out.
+    pub issued: Sequence,
+    pub closing: bool,
+}
+
+/// The inner state that all handles of one store share.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub env: Env,
+    pub settings: Settings,
+    pub sizes: Sizes,
+    pub hasher: Hasher,
+    pub family_id: u128,
+    pub store_id: u128,
+    pub incarnation: u64,
+    /// Tells handles of this opening from those of others.
+    pub token: u64,
+    pub parameters: SegmentParameters,
+    pub region: Region,
+    pub scan_region: Region,
+    pub files: Arc<FileTable>,
+    pub leader: Mutex<Leader>,
+    pub manifest: Mutex<Option<ManifestWriter>>,
+    pub flush: Mutex<FlushSlot>,
+    pub commit: Mutex<CommitState>,
+    pub registry: Mutex<Registry>,
+    pub residency: Mutex<Residency>,
+    pub maintenance: Mutex<Maintenance>,
+    pub keyspaces: Mutex<BTreeMap<String, KeyspaceEntry>>,
+    /// Held while a keyspace is being created, so that it is created once.
+    pub creating: Mutex<()>,
+    pub version: ArcSwap<Version>,
+    /// The last sequence given out, readable without the commit lock.
+    pub issued: AtomicU64,
+    pub visible: AtomicU64,
+    pub durable: AtomicU64,
+    /// The newest sequence whose generation has left memory.
+    pub retired_through: AtomicU64,
+    pub next_number: AtomicU64,
+    pub poison: OnceLock<Error>,
+    pub closed: AtomicBool,
+    /// Raised when a ticket resolves, memory is freed, or the store closes.
+    pub progress: Signal,
+    /// Raised when a job may have become runnable.
+    pub work: Arc<jobs::WorkSignal>,
+    pub counters: Counters,
+    pub lock: Mutex<Option<Box<dyn LockGuard>>>,
+    /// Held for reading by every job's quantum: closing waits for it.
+    pub gate: RwLock<()>,
+    pub report: OpenReport,
+    /// The flush's share of the region, held for good.
+    pub _scratch: Option<Permit>,
+}
+
+impl Engine {
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Refuses when the store is closed.
+    pub fn check_open(&self, operation: &'static str) -> Result<()> {
+        if self.is_closed() {
+            return Err(Error::new(
+                ErrorKind::Closed,
+                operation,
+                "this handle's store is closed",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Refuses when the store takes no writes.
+    pub fn check_writable(&self, operation: &'static str) -> Result<()> {
+        self.check_open(operation)?;
+        if self.settings.read_only {
+            let detail = "the store was opened read-only";
+            return Err(Error::new(ErrorKind::Unsupported, operation, detail));
+        }
+        match self.poison.get() {
+            Some(cause) => Err(cause.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Keeps the first failure after which nothing may be written, fails all who wait, and returns what
+    /// every write answers from now on.
+    pub fn poison(&self, cause: &Error) -> Error {
+        let kept = self.poison.get_or_init(|| cause.poison()).clone();
+        let queue = std::mem::take(&mut self.commit.lock().queue);
+        for queued in queue {
+            queued.fail(&kept);
+        }
+        self.progress.raise();
+        self.work.0.raise();
+        kept
+    }
+
+    pub fn wait_for_progress(&self, seen: u64) {
+        self.env.clock.wait(&self.progress, seen, None);
+    }
+
+    pub fn visible(&self) -> Sequence {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    /// A file number that no file ever had.
+    pub fn take_number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn log_identity(&self, number: u64) -> LogIdentity {
+        LogIdentity {
+            store_id: self.store_id,
+            number,
+            incarnation: self.incarnation,
+        }
+    }
+
+    pub fn memtable_options(&self, generation: u64) -> MemtableOptions {
+        memtable_options(&self.settings, &self.hasher, generation)
+    }
+
+    pub fn keyspace_kind(&self, keyspace: KeyspaceId) -> KeyspaceKind {
+        keyspace.kind().unwrap_or(KeyspaceKind::Mutable)
+    }
+
+    /// Swaps the version. The caller holds the registry lock, which orders all changes.
+    pub fn set_version(&self, _registry: &Registry, version: Version) {
+        self.version.store(Arc::new(version));
+    }
+}
+
+/// The options of the memtable of a generation: the height seed differs by generation, so that no
+/// pattern of keys meets the same towers twice.
+pub(crate) fn memtable_options(
+    settings: &Settings,
+    hasher: &Hasher,
+    generation: u64,
+) -> MemtableOptions {
+    let mixed = hasher.hash(KeyspaceId(0), &generation.to_le_bytes());
+    MemtableOptions {
+        block_records: settings.block_records,
+        records_max: settings.seal_records.max(settings.batch_records_max),
+        height_seed: mixed.0,
+    }
+}

@@ -1,0 +1,465 @@
+//! Opening: lock, manifest, validation, recovery, and one atomic point.
+//!
+//! Everything that the old manifest names stays untouched until the new one, with the recovered logs
+//! and segments and the next incarnation, has been renamed into place and the directory synced: that
+//! rename is the moment of opening. A crash or failure before it leaves the store as it was, plus files
+//! numbered at or above the manifest's next number, which the next open removes; so any number of
+//! failed opens leaves the debris of one.
+//!
+//! An open that is refused (lock, version, corruption, missing file) removes and writes nothing.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use arc_swap::ArcSwap;
+
+use crate::engine::commit::Leader;
+use crate::engine::counters::Counters;
+use crate::engine::flush::{FlushSlot, meta_of};
+use crate::engine::jobs::{Maintenance, WorkSignal};
+use crate::engine::recovery::Recovered;
+use crate::engine::registry::Registry;
+use crate::engine::residency::{FILTER_BITS_RESIDENT, Residency};
+use crate::engine::version::{Run, Version};
+use crate::engine::{CommitState, Engine, Sizes, memtable_options};
+use crate::env::{Env, FileKind, FileName, IoErrorKind, Listing, LockGuard, LockMode, io};
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::{self, FRAME_HEADER_BYTES, LOG_HEADER_BYTES, SEAL_FRAME_BYTES};
+use crate::manifest::{self, LogEntry, ManifestState, ManifestWriter};
+use crate::memory::{Owner, Region};
+use crate::memtable::Memtable;
+use crate::options::Settings;
+use crate::segment::{FileTable, Segment, SegmentParameters, SegmentScratch};
+use crate::stats::OpenReport;
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, Signal};
+use crate::types::Hasher;
+
+impl Engine {
+    /// Opens or creates the store behind `env`.
+    pub fn open(env: Env, settings: Settings) -> Result<Arc<Self>> {
+        let lock = take_lock(&env, &settings)?;
+        let listing = list(&env)?;
+        let (state, created, cut_bytes) = match manifest::read(&*env.vfs)? {
+            Some(read) => (read.state, false, read.cut_bytes),
+            None => (fresh_state(&env, &settings, &listing)?, true, 0),
+        };
+        validate(&env, &state, &listing)?;
+        let mut engine = Self::idle(env, settings, &state, lock)?;
+        engine.report.created = created;
+        engine.report.manifest_cut_bytes = cut_bytes;
+        if engine.settings.read_only {
+            engine.open_read_only(&state)?;
+        } else {
+            engine.open_for_writing(state, &listing)?;
+        }
+        Ok(Arc::new(engine))
+    }
+
+    /// The engine of `state` with nothing in memory yet.
+    fn idle(
+        env: Env,
+        settings: Settings,
+        state: &ManifestState,
+        lock: Box<dyn LockGuard>,
+    ) -> Result<Self> {
+        let hasher = Hasher::new(state.hash_seed, state.hash_bits);
+        let region = Region::new(settings.write_region_bytes, settings.chunk_bytes);
+        let sizes = sizes(&settings, &hasher, &region)?;
+        let scratch = region.try_acquire(sizes.scratch_bytes, Owner::Scratch).ok();
+        let limit = match settings.descriptors_max {
+            0 => env.vfs.descriptor_limit() / 4 * 3,
+            most => u64::from(most),
+        };
+        let parameters = SegmentParameters {
+            key_fence_bytes: settings.key_fence_bytes,
+            keep_filter_bits: Some(FILTER_BITS_RESIDENT),
+            ..SegmentParameters::new(hasher)
+        };
+        let incarnation = if settings.read_only {
+            state.incarnation
+        } else {
+            state.incarnation + 1
+        };
+        Ok(Self {
+            hasher,
+            family_id: state.family_id,
+            store_id: state.store_id,
+            incarnation,
+            token: incarnation ^ state.store_id as u64,
+            parameters,
+            scan_region: Region::new(settings.scan_bytes, settings.chunk_bytes),
+            files: Arc::new(FileTable::new(env.vfs.clone(), limit)),
+            leader: Mutex::new(Leader::new()),
+            manifest: Mutex::new(None),
+            flush: Mutex::new(FlushSlot::default()),
+            commit: Mutex::new(CommitState {
+                open: None,
+                queue: VecDeque::new(),
+                spares: VecDeque::new(),
+                spare_failure: None,
+                next_generation: state.next_generation,
+                issued: state.flushed_through,
+                closing: false,
+            }),
+            registry: Mutex::new(Registry::default()),
+            residency: Mutex::new(Residency::new(settings.filter_budget_bytes)),
+            maintenance: Mutex::new(Maintenance::default()),
+            keyspaces: Mutex::new(
+                state
+                    .keyspaces
+                    .iter()
+                    .map(|entry| (entry.name.clone(), entry.clone()))
+                    .collect(),
+            ),
+            version: ArcSwap::from_pointee(version_of(state, hasher)),
+            issued: AtomicU64::new(state.flushed_through),
+            visible: AtomicU64::new(state.flushed_through),
+            durable: AtomicU64::new(state.flushed_through),
+            retired_through: AtomicU64::new(state.flushed_through),
+            next_number: AtomicU64::new(state.next_number),
+            poison: OnceLock::new(),
+            closed: AtomicBool::new(false),
+            progress: Signal::new(),
+            work: Arc::new(WorkSignal::default()),
+            counters: Counters::default(),
+            lock: Mutex::new(Some(lock)),
+            gate: RwLock::new(()),
+            creating: Mutex::new(()),
+            report: OpenReport::default(),
+            _scratch: scratch,
+            region,
+            sizes,
+            settings,
+            env,
+        })
+    }
+
+    fn open_read_only(&mut self, state: &ManifestState) -> Result<()> {
+        let recovered = self.recover(state)?;
+        self.report.recovered_through = recovered.through;
+        self.enter(recovered, state);
+        Ok(())
+    }
+
+    fn open_for_writing(&mut self, mut state: ManifestState, listing: &Listing) -> Result<()> {
+        let first_free_number = state.next_number;
+        let named: BTreeSet<_> = named_files(&state).collect();
+        let highest = listing
+            .names
+            .iter()
+            .map(|name| name.number)
+            .max()
+            .unwrap_or(0);
+        self.next_number.fetch_max(highest + 1, Ordering::Relaxed);
+        self.remove_debris(&state, listing, &named)?;
+        let recovered = self.recover(&state)?;
+        let spares = self.settings.queue_slots as usize + 1 + usize::from(recovered.log.is_none());
+        for _ in 0..spares {
+            let spare = self.create_spare()?;
+            let name = FileName::log(spare.number);
+            io::uninterrupted(|| spare.file.sync_data())
+                .map_err(|cause| Error::io("open", name, cause))?;
+            self.commit.lock().spares.push_back(spare);
+        }
+        io::uninterrupted(|| self.env.vfs.sync_dir())
+            .map_err(|cause| Error::io_dir("open", cause))?;
+        self.next_state(&mut state, &recovered);
+        let writer =
+            ManifestWriter::create(&*self.env.vfs, &state, self.settings.manifest_roll_bytes)?;
+        *self.manifest.lock() = Some(writer);
+        // From here on the old logs, and whatever else no manifest names, are only garbage.
+        let named: BTreeSet<_> = named_files(&state).collect();
+        let garbage = |name: &&FileName| {
+            is_numbered(name)
+                && !name.temporary
+                && name.number < first_free_number
+                && !named.contains(name)
+        };
+        let old: Vec<_> = listing.names.iter().filter(garbage).copied().collect();
+        self.maintenance.lock().unlinks.extend(&old);
+        self.report.dropped_files = old.len() as u64;
+        self.report.recovered_through = recovered.through;
+        self.enter(recovered, &state);
+        Ok(())
+    }
+
+    /// Removes temporaries and the files of an open that did not come to its end.
+    fn remove_debris(
+        &self,
+        state: &ManifestState,
+        listing: &Listing,
+        named: &BTreeSet<FileName>,
+    ) -> Result<()> {
+        for name in &listing.names {
+            let debris = name.temporary
+                || (is_numbered(name) && name.number >= state.next_number && !named.contains(name));
+            if !debris {
+                continue;
+            }
+            match io::uninterrupted(|| self.env.vfs.unlink(*name)) {
+                Ok(()) => {}
+                Err(cause) if cause.kind == IoErrorKind::NotFound => {}
+                Err(cause) => return Err(Error::io("open", *name, cause)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The state that the new manifest begins with.
+    fn next_state(&self, state: &mut ManifestState, recovered: &Recovered) {
+        state.incarnation = self.incarnation;
+        state.clean_close = false;
+        state.flushed_through = recovered.flushed_through;
+        state.next_generation = recovered.next_generation;
+        state
+            .segments
+            .extend(recovered.outputs.iter().map(|output| output.entry));
+        state.logs.clear();
+        if let Some(log) = &recovered.log {
+            let mut entry = LogEntry::spare(log.number, self.incarnation);
+            entry.durable_through = recovered.through;
+            state.logs.push(entry);
+        }
+        for spare in &self.commit.lock().spares {
+            state
+                .logs
+                .push(LogEntry::spare(spare.number, self.incarnation));
+        }
+        state.logs.sort_by_key(|log| log.number);
+        state.segments.sort_by_key(|segment| segment.number);
+        state.next_number = self.next_number.load(Ordering::Relaxed);
+    }
+
+    /// Makes what was recovered the current state.
+    fn enter(&mut self, recovered: Recovered, state: &ManifestState) {
+        let mut version = version_of(state, self.hasher);
+        if self.settings.read_only {
+            version.generations = recovered.sealed;
+        }
+        for output in recovered.outputs {
+            // Named in the new state too, but here with what its build left in memory.
+            let meta = meta_of(&output.entry);
+            let segment = Arc::new(Segment::with_tail(meta, self.hasher, output.tail));
+            let runs = &mut version.runs[usize::from(segment.meta().identity.kind.code())];
+            let same = |run: &Arc<Run>| {
+                run.segments
+                    .iter()
+                    .any(|other| other.meta().number == segment.meta().number)
+            };
+            if let Some(place) = runs.iter().position(same) {
+                runs[place] = Arc::new(Run::of_segment(segment.clone()));
+            }
+            if let Some(filter) = output.filter {
+                self.residency.get_mut().admit(&segment, Arc::new(filter));
+            }
+        }
+        {
+            let commit = self.commit.get_mut();
+            commit.issued = recovered.through;
+            commit.next_generation = recovered.next_generation;
+            if let Some(open) = recovered.open {
+                commit.next_generation = open.handle.number + 1;
+                version.generations.insert(0, open.handle.clone());
+                commit.open = Some(open);
+            }
+        }
+        if let Some(log) = recovered.log {
+            *self.leader.get_mut() = log.leader();
+        }
+        self.version.store(Arc::new(version));
+        for counter in [&self.issued, &self.visible, &self.durable] {
+            counter.store(recovered.through, Ordering::Release);
+        }
+        self.retired_through
+            .store(recovered.flushed_through, Ordering::Release);
+    }
+}
+
+fn is_numbered(name: &FileName) -> bool {
+    matches!(name.kind, FileKind::Log | FileKind::Segment | FileKind::Run)
+}
+
+/// The files that a manifest names.
+pub(crate) fn named_files(state: &ManifestState) -> impl Iterator<Item = FileName> + '_ {
+    let logs = state.logs.iter().map(|log| FileName::log(log.number));
+    logs.chain(
+        state
+            .segments
+            .iter()
+            .map(|segment| FileName::segment(segment.number)),
+    )
+}
+
+fn version_of(state: &ManifestState, hasher: Hasher) -> Version {
+    let mut segments: Vec<_> = state.segments.iter().collect();
+    segments.sort_by_key(|entry| std::cmp::Reverse(entry.identity.generation_hi));
+    let mut version = Version::default();
+    for entry in segments {
+        let segment = Arc::new(Segment::new(meta_of(entry), hasher));
+        version.runs[usize::from(entry.identity.kind.code())]
+            .push(Arc::new(Run::of_segment(segment)));
+    }
+    version
+}
+
+fn list(env: &Env) -> Result<Listing> {
+    io::uninterrupted(|| env.vfs.list()).map_err(|cause| match cause.kind {
+        IoErrorKind::NotFound => {
+            Error::new(ErrorKind::NotAStore, "open", env.vfs.describe()).with_cause(cause)
+        }
+        _ => Error::io_dir("open", cause),
+    })
+}
+
+/// Takes the lock. A directory that is no store and is not to become one is left as it is.
+fn take_lock(env: &Env, settings: &Settings) -> Result<Box<dyn LockGuard>> {
+    if settings.create {
+        io::uninterrupted(|| env.vfs.create_root())
+            .map_err(|cause| Error::io_dir("create", cause))?;
+    } else {
+        let listing = list(env)?;
+        let numbered = listing.names.iter().any(is_numbered);
+        if !listing.names.contains(&FileName::MANIFEST) {
+            return Err(no_manifest(env, numbered));
+        }
+    }
+    let mode = if settings.read_only {
+        LockMode::Shared
+    } else {
+        LockMode::Exclusive
+    };
+    io::uninterrupted(|| env.vfs.try_lock(mode))
+        .map_err(|cause| Error::io("open", FileName::LOCK, cause))
+}
+
+fn no_manifest(env: &Env, numbered: bool) -> Error {
+    if numbered {
+        let detail = format!(
+            "{} holds files of a store but no manifest",
+            env.vfs.describe()
+        );
+        return Error::new(ErrorKind::MissingFile, "open", detail).with_file(FileName::MANIFEST);
+    }
+    Error::new(ErrorKind::NotAStore, "open", env.vfs.describe())
+}
+
+/// The state of a store that does not exist yet. What a creation that was cut off left behind (logs
+/// without a frame) is no obstacle; anything else without a manifest is.
+fn fresh_state(env: &Env, settings: &Settings, listing: &Listing) -> Result<ManifestState> {
+    if !settings.create {
+        return Err(no_manifest(env, listing.names.iter().any(is_numbered)));
+    }
+    for name in listing
+        .names
+        .iter()
+        .filter(|name| is_numbered(name) && !name.temporary)
+    {
+        let harmless = name.kind == FileKind::Log
+            && log::probe(&*env.vfs, *name)?.is_none_or(|(_, has_frame)| !has_frame);
+        if !harmless {
+            return Err(no_manifest(env, true));
+        }
+    }
+    let mut store_id = [0; 16];
+    let entropy = |buffer: &mut [u8]| {
+        io::uninterrupted(|| env.entropy.fill(buffer))
+            .map_err(|cause| Error::io_dir("create", cause))
+    };
+    entropy(&mut store_id)?;
+    let mut family_seed = [0; 16];
+    match settings.family_seed {
+        Some(seed) => family_seed = seed,
+        None => entropy(&mut family_seed)?,
+    }
+    Ok(ManifestState::new(
+        u128::from_le_bytes(store_id),
+        u128::from_le_bytes(family_seed),
+        family_seed,
+        settings.hash_bits,
+    ))
+}
+
+/// Everything that the manifest names is there, and the listing holds no log that the manifest should
+/// have named. Reads names only, and the heads of unnamed logs.
+fn validate(env: &Env, state: &ManifestState, listing: &Listing) -> Result<()> {
+    let present: BTreeSet<_> = listing.names.iter().copied().collect();
+    if let Some(missing) = named_files(state).find(|name| !present.contains(name)) {
+        let detail = "the manifest names it, the directory does not hold it";
+        return Err(Error::new(ErrorKind::MissingFile, "open", detail).with_file(missing));
+    }
+    let newest_named = state.logs.iter().map(|log| log.number).max().unwrap_or(0);
+    let named: BTreeMap<_, _> = state.logs.iter().map(|log| (log.number, log)).collect();
+    let unnamed = listing.names.iter().filter(|name| {
+        name.kind == FileKind::Log
+            && !name.temporary
+            && name.number > newest_named
+            && !named.contains_key(&name.number)
+    });
+    for name in unnamed {
+        let Some((identity, has_frame)) = log::probe(&*env.vfs, *name)? else {
+            continue;
+        };
+        let ours = identity.store_id == state.store_id && identity.incarnation <= state.incarnation;
+        if ours && has_frame {
+            let detail = format!("it does not name {name}, which holds commits: it lost an edit");
+            return Err(Error::corruption("open", FileName::MANIFEST, 0, detail));
+        }
+    }
+    Ok(())
+}
+
+/// The sizes that follow from the settings, or what they would have to be.
+fn sizes(settings: &Settings, hasher: &Hasher, region: &Region) -> Result<Sizes> {
+    let options = memtable_options(settings, hasher, 0);
+    let worst = |bytes: u64| Memtable::bytes_max(region, &options, bytes, settings.key_bytes_max);
+    let generations = 2 + u64::from(settings.pinned_generations_max);
+    let scratch = |bytes: u64| {
+        let records = u64::from(settings.seal_records.max(settings.batch_records_max));
+        // A record takes more in a segment than in a frame: header and padding.
+        let data_bytes = bytes + records * 40;
+        let output_bytes = settings.output_buffer_bytes as usize;
+        SegmentScratch::bytes_needed(records, data_bytes, settings.key_fence_bytes, output_bytes)
+    };
+    let total = |bytes: u64| generations * worst(bytes) + scratch(bytes);
+    let fits = |bytes: u64| total(bytes) <= settings.write_region_bytes;
+    let wanted = settings
+        .seal_bytes
+        .unwrap_or(0)
+        .max(settings.batch_bytes_max.unwrap_or(0));
+    let least = wanted.max(1024);
+    if !fits(least) {
+        let needed = total(least);
+        let detail = format!(
+            "write_region_bytes: two generations, {} pinned ones and the flush's scratch must fit",
+            settings.pinned_generations_max
+        );
+        let kind = ErrorKind::TooLarge {
+            needed,
+            limit: settings.write_region_bytes,
+        };
+        return Err(Error::new(kind, "open", detail));
+    }
+    let mut largest = least;
+    let mut step = settings.write_region_bytes.next_power_of_two();
+    while step >= 8 {
+        if fits(largest + step) {
+            largest += step;
+        }
+        step /= 2;
+    }
+    let seal_bytes = settings.seal_bytes.unwrap_or(largest);
+    let batch_bytes_max = settings
+        .batch_bytes_max
+        .unwrap_or(seal_bytes.max(1024))
+        .min(MAX_FRAME);
+    let frames = seal_bytes.max(batch_bytes_max) + FRAME_HEADER_BYTES as u64;
+    Ok(Sizes {
+        seal_bytes,
+        batch_bytes_max,
+        log_bytes: (LOG_HEADER_BYTES + frames + SEAL_FRAME_BYTES).next_multiple_of(4096),
+        generation_bytes: worst(seal_bytes.max(batch_bytes_max)),
+        scratch_bytes: scratch(seal_bytes.max(batch_bytes_max)),
+    })
+}
+
+/// The largest frame that its length field can describe.
+const MAX_FRAME: u64 = 1 << 31;

@@ -1,0 +1,159 @@
+//! Which filters are in memory: newest first, under one byte budget.
+//!
+//! One rule for now: a fresh segment's filter is kept from its build if it fits after the oldest ones
+//! were freed; after an open, jobs load the newest segments' filters until the budget is reached. A
+//! lookup never loads one. Answers do not depend on what is resident.
+//!
+//! Invariant: the bytes of all resident filters are at most the budget at every step; room is made
+//! before anything is set.
+
+use std::collections::BTreeMap;
+
+use crate::engine::Engine;
+use crate::engine::version::Version;
+use crate::error::{ErrorKind, Result};
+use crate::filter::ResidentFilter;
+use crate::segment::{FilterLoad, ReadCounts, Segment};
+use crate::sync::Arc;
+
+/// The stored alternative that is kept in memory, in bits a key.
+pub(crate) const FILTER_BITS_RESIDENT: u16 = 12;
+
+/// What a filter of that many records takes in memory: whole blocks of 64 bytes.
+fn filter_bytes(records: u64) -> u64 {
+    (records * u64::from(FILTER_BITS_RESIDENT))
+        .div_ceil(512)
+        .max(1)
+        * 64
+}
+
+/// The order of residency: generation, then kind; the largest is the newest.
+type Age = (u64, u8, u64);
+
+fn age(segment: &Segment) -> Age {
+    let identity = segment.meta().identity;
+    (
+        identity.generation_hi,
+        identity.kind.code(),
+        segment.meta().number,
+    )
+}
+
+/// The resident filters. Guarded by the engine's residency lock.
+#[derive(Debug, Default)]
+pub(crate) struct Residency {
+    budget_bytes: u64,
+    used_bytes: u64,
+    resident: BTreeMap<Age, (Arc<Segment>, u64)>,
+    /// Segments whose stored filter is damaged or larger than the budget: not tried again.
+    given_up: BTreeMap<Age, ()>,
+}
+
+impl Residency {
+    pub fn new(budget_bytes: u64) -> Self {
+        Self {
+            budget_bytes,
+            ..Self::default()
+        }
+    }
+
+    pub const fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    pub const fn budget_bytes(&self) -> u64 {
+        self.budget_bytes
+    }
+
+    pub fn resident_count(&self) -> usize {
+        self.resident.len()
+    }
+
+    /// Sets the filter of a segment, freeing older ones for it; false if it has no place. Returns how
+    /// many were freed beside.
+    pub fn admit(&mut self, segment: &Arc<Segment>, filter: Arc<ResidentFilter>) -> (bool, u64) {
+        let bytes = filter.bytes() as u64;
+        let own = age(segment);
+        let older: u64 = self
+            .resident
+            .range(..own)
+            .map(|(_, (_, bytes))| bytes)
+            .sum();
+        if self.used_bytes - older + bytes > self.budget_bytes {
+            if bytes > self.budget_bytes {
+                self.given_up.insert(own, ());
+            }
+            return (false, 0);
+        }
+        let mut freed = 0;
+        while self.used_bytes + bytes > self.budget_bytes {
+            match self.resident.pop_first() {
+                Some((_, (victim, victim_bytes))) => {
+                    victim.set_filter(None);
+                    self.used_bytes -= victim_bytes;
+                    freed += 1;
+                }
+                None => return (false, freed),
+            }
+        }
+        self.used_bytes += bytes;
+        segment.set_filter(Some(filter));
+        self.resident.insert(own, (segment.clone(), bytes));
+        (true, freed)
+    }
+
+    fn give_up(&mut self, segment: &Segment) {
+        self.given_up.insert(age(segment), ());
+    }
+
+    /// The newest segment without a filter that could still have one, if the newest-first rule lets it
+    /// load: the first gap ends the search when the budget does.
+    pub fn wanted(&self, version: &Version) -> Option<Arc<Segment>> {
+        if self.used_bytes >= self.budget_bytes {
+            return None;
+        }
+        let missing = |segment: &Arc<Segment>| {
+            let age = age(segment);
+            !self.resident.contains_key(&age) && !self.given_up.contains_key(&age)
+        };
+        let segment = version.segments_newest_first().into_iter().find(missing)?;
+        let bytes = filter_bytes(segment.meta().counts.records);
+        (self.used_bytes + bytes <= self.budget_bytes).then_some(segment)
+    }
+}
+
+impl Engine {
+    /// Whether a filter load is runnable.
+    pub fn filter_wanted(&self) -> Option<Arc<Segment>> {
+        let version = self.version.load();
+        self.residency.lock().wanted(&version)
+    }
+
+    /// Loads the newest missing filter. A damaged one counts as absent and is not tried again.
+    pub fn load_filter(&self, segment: &Arc<Segment>) -> Result<()> {
+        let mut counts = ReadCounts::default();
+        let loaded = segment.load_filter(&self.files, FILTER_BITS_RESIDENT, &mut counts);
+        self.counters.filter_reads.add(counts.reads);
+        let filter = match loaded {
+            Ok(FilterLoad::Loaded(filter)) => filter,
+            Ok(FilterLoad::Absent(_)) => {
+                self.residency.lock().give_up(segment);
+                return Ok(());
+            }
+            Err(error) => {
+                if matches!(error.kind(), ErrorKind::Corruption | ErrorKind::MissingFile) {
+                    self.residency.lock().give_up(segment);
+                }
+                return Err(error);
+            }
+        };
+        let mut residency = self.residency.lock();
+        let (admitted, freed) = residency.admit(segment, Arc::new(filter));
+        if !admitted {
+            residency.give_up(segment);
+        }
+        self.counters.filter_loads.add(u64::from(admitted));
+        self.counters.filter_frees.add(freed);
+        Ok(())
+    }
+}

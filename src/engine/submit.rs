@@ -1,0 +1,577 @@
+//! Submitting a batch: checks, one permit, encoding, a place in the queue.
+//!
+//! Everything that can fail happens before any effect. `WriteOnce` is checked twice: against a version,
+//! outside the commit lock, where segments may be read; then under the lock against what was submitted
+//! since, from memory alone. If the second look changes the verdict of an operation, or what it would
+//! have to look at has left memory, submit starts over; from the third time on it holds retirement off,
+//! so that it ends.
+
+use crate::batch::{Batch, Expected, Limits, Prepared, PreparedOp};
+use crate::engine::commit::{CommitFrame, Queued};
+use crate::engine::read::Hit;
+use crate::engine::states;
+use crate::engine::ticket::TicketState;
+use crate::engine::version::Generation;
+use crate::engine::{CommitState, Engine, OpenGeneration};
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::{FRAME_HEADER_BYTES, record};
+use crate::memory::{Owner, Permit};
+use crate::memtable::{BatchShape, Detached, Memtable, MemtableWriter, Op, Refusal};
+use crate::options::Durability;
+use crate::sync::{Arc, MutexGuard, Ordering};
+use crate::types::{RecordKind, Sequence};
+
+/// After how many starts retirement is held off.
+const STARTS_BEFORE_HOLD: u32 = 2;
+
+/// What the newest record of a checked key said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Verdict {
+    /// 0 when the key was never written.
+    sequence: Sequence,
+    outcome: Outcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// No value: the put goes ahead.
+    Free,
+    /// The expected value is there.
+    Same,
+    /// Another value is there.
+    Conflict,
+}
+
+const UNCHECKED: Verdict = Verdict {
+    sequence: 0,
+    outcome: Outcome::Free,
+};
+
+/// The first look: verdicts in the order of the operations, and up to where it saw everything.
+struct Check {
+    verdicts: Vec<Verdict>,
+    position: Sequence,
+}
+
+enum Enqueued {
+    Done(Arc<TicketState>),
+    /// The second look disagrees with the first.
+    Changed,
+}
+
+/// Holds retirement off until dropped.
+struct Hold<'a>(&'a Engine);
+
+impl<'a> Hold<'a> {
+    fn take(engine: &'a Engine) -> Self {
+        engine.registry.lock().holds += 1;
+        Self(engine)
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.0.registry.lock().holds -= 1;
+        self.0.work.0.raise();
+    }
+}
+
+impl Engine {
+    /// Runs the batch's closures and folds its operations.
+    pub fn prepare<'a>(&self, batch: Batch<'a>) -> Result<Prepared<'a>> {
+        self.check_writable("submit")?;
+        batch.prepare(&Limits {
+            hasher: self.hasher,
+            store: self.token,
+            key_bytes_max: self.settings.key_bytes_max,
+            records_max: self.settings.batch_records_max,
+            frame_bytes_max: self.sizes.batch_bytes_max,
+        })
+    }
+
+    /// Gives the batch a place in the queue, or refuses it without effect.
+    pub fn submit(
+        &self,
+        prepared: &Prepared<'_>,
+        durability: Durability,
+    ) -> Result<Arc<TicketState>> {
+        self.check_writable("submit")?;
+        let mut hold = None;
+        for start in 0u32.. {
+            if start == STARTS_BEFORE_HOLD {
+                hold = Some(Hold::take(self));
+            }
+            let check = self.first_look(prepared)?;
+            let frame = Frame::of(prepared, &check);
+            let detached = self.encode_outside(&frame)?;
+            match self.enqueue(prepared, &check, frame, detached, durability)? {
+                Enqueued::Done(ticket) => {
+                    drop(hold);
+                    self.work.0.raise();
+                    return Ok(ticket);
+                }
+                Enqueued::Changed => self.counters.submit_restarts.add(1),
+            }
+        }
+        unreachable!("the loop returns")
+    }
+
+    /// A ticket that resolves when everything submitted so far is published, and durable if asked.
+    pub fn submit_barrier(&self, durability: Durability) -> Result<Arc<TicketState>> {
+        self.check_writable("sync")?;
+        let mut commit = self.commit.lock();
+        self.check_accepting(&commit)?;
+        let needs = commit.issued;
+        let ticket = self.barrier(&mut commit, needs, Ok(needs), durability);
+        drop(commit);
+        self.work.0.raise();
+        Ok(ticket)
+    }
+
+    fn check_accepting(&self, commit: &CommitState) -> Result<()> {
+        if commit.closing {
+            return Err(Error::new(
+                ErrorKind::Closed,
+                "submit",
+                "the store is closing",
+            ));
+        }
+        match self.poison.get() {
+            Some(cause) => Err(cause.clone()),
+            None => Ok(()),
+        }
+    }
+
+    fn first_look(&self, prepared: &Prepared<'_>) -> Result<Check> {
+        // The position is read first: all that was submitted up to it is found below.
+        let position = self.issued.load(Ordering::Acquire);
+        let mut verdicts = vec![UNCHECKED; prepared.ops.len()];
+        if prepared.ops.iter().all(|op| op.expected.is_none()) {
+            return Ok(Check { verdicts, position });
+        }
+        let version = self.version.load();
+        for (op, verdict) in prepared.ops.iter().zip(&mut verdicts) {
+            if let Some(expected) = op.expected_value() {
+                let found = self.lookup(
+                    &version,
+                    op.keyspace,
+                    &op.key,
+                    op.hash,
+                    Sequence::MAX,
+                    |hit| verdict_of(&hit, expected),
+                )?;
+                *verdict = found.unwrap_or(UNCHECKED);
+            }
+        }
+        Ok(Check { verdicts, position })
+    }
+
+    /// Frames larger than a chunk are encoded before the lock, into chunks of their own.
+    fn encode_outside(&self, frame: &Frame<'_, '_>) -> Result<Option<Detached>> {
+        if frame.payload_len <= u64::from(self.settings.chunk_bytes) || frame.ops.is_empty() {
+            return Ok(None);
+        }
+        let shape = BatchShape::of(self.settings.chunk_bytes, &frame.ops).map_err(refused)?;
+        let needed = shape.chunks_fresh() * u64::from(self.settings.chunk_bytes);
+        let mut permit = self
+            .region
+            .try_acquire(needed, Owner::Reserved)
+            .map_err(|shortage| self.busy(shortage.needed, shortage.free))?;
+        Detached::encode(&frame.ops, &mut permit)
+            .map(Some)
+            .map_err(refused)
+    }
+
+    fn enqueue(
+        &self,
+        prepared: &Prepared<'_>,
+        check: &Check,
+        frame: Frame<'_, '_>,
+        detached: Option<Detached>,
+        durability: Durability,
+    ) -> Result<Enqueued> {
+        let mut commit = self.commit.lock();
+        self.check_accepting(&commit)?;
+        if !self.second_look(prepared, check) {
+            return Ok(Enqueued::Changed);
+        }
+        let conflicts = check
+            .verdicts
+            .iter()
+            .filter(|v| v.outcome == Outcome::Conflict);
+        if let Some(conflict) = conflicts.min_by_key(|verdict| verdict.sequence) {
+            let error = Error::new(
+                ErrorKind::Conflict,
+                "submit",
+                "nothing of the batch was applied",
+            );
+            // What rests on an unpublished commit resolves with it.
+            let ticket = self.barrier(&mut commit, conflict.sequence, Err(error), durability);
+            return Ok(Enqueued::Done(ticket));
+        }
+        if frame.ops.is_empty() {
+            let newest = check.verdicts.iter().map(|v| v.sequence).max().unwrap_or(0);
+            let ticket = self.barrier(&mut commit, newest, Ok(newest), durability);
+            return Ok(Enqueued::Done(ticket));
+        }
+        self.append(&mut commit, &frame, detached, durability)
+            .map(Enqueued::Done)
+    }
+
+    /// Whether the first look still stands, from memory alone.
+    fn second_look(&self, prepared: &Prepared<'_>, check: &Check) -> bool {
+        if prepared.ops.iter().all(|op| op.expected.is_none()) {
+            return true;
+        }
+        let Some(memories) = self.memories_after(check.position) else {
+            return false;
+        };
+        prepared
+            .ops
+            .iter()
+            .zip(&check.verdicts)
+            .all(|(op, verdict)| {
+                let Some(expected) = op.expected_value() else {
+                    return true;
+                };
+                let newest = memories
+                    .iter()
+                    .find_map(|memory| memory.get(op.keyspace, &op.key, op.hash, Sequence::MAX))
+                    .filter(|found| found.sequence > check.position);
+                match newest {
+                    None => verdict.sequence <= check.position,
+                    Some(found) => verdict_of(&Hit::memory(&found), expected) == *verdict,
+                }
+            })
+    }
+
+    /// The memtables, newest first, of all generations that took commits after `position`; `None` if one
+    /// has left memory. Installed generations that still linger count: no list misses one, because both
+    /// lists change under the registry lock.
+    fn memories_after(&self, position: Sequence) -> Option<Vec<Arc<Memtable>>> {
+        let registry = self.registry.lock();
+        if self.retired_through.load(Ordering::Acquire) > position {
+            return None;
+        }
+        let version = self.version.load();
+        let all = version
+            .generations
+            .iter()
+            .chain(registry.lingering.iter().rev());
+        all.filter(|generation| generation.last_sequence() > position)
+            .map(|generation: &Arc<Generation>| generation.memory().clone())
+            .collect()
+    }
+
+    /// Appends the frame to the open generation, sealing and opening one where the limits say so. All
+    /// resources are taken before the first effect.
+    fn append(
+        &self,
+        commit: &mut MutexGuard<'_, CommitState>,
+        frame: &Frame<'_, '_>,
+        detached: Option<Detached>,
+        durability: Durability,
+    ) -> Result<Arc<TicketState>> {
+        let records = frame.ops.len() as u64;
+        let bytes = frame.frame_bytes();
+        let fits = commit
+            .open
+            .as_ref()
+            .is_some_and(|open| self.fits(open, records, bytes));
+        let fresh = if fits {
+            None
+        } else {
+            Some(self.prepare_generation(commit)?)
+        };
+        let permit = self.permit_for(commit.open.as_ref(), fresh.as_ref(), frame, &detached);
+        let mut permit = match permit {
+            Ok(permit) => permit,
+            Err(error) => {
+                self.abandon_generation(commit, fresh);
+                return Err(error);
+            }
+        };
+        if let Some(fresh) = fresh {
+            self.enter_generation(commit, fresh);
+        }
+        let sequence = commit.issued + 1;
+        let Some(open) = commit.open.as_mut() else {
+            return Err(Error::new(ErrorKind::Io, "submit", "no open generation"));
+        };
+        let appended = match detached {
+            Some(detached) => open
+                .writer
+                .append_detached(sequence, detached, &frame.ops, &mut permit)
+                .map_err(|(refusal, _)| refused(refusal))?,
+            None => open
+                .writer
+                .append(sequence, &frame.ops, &mut permit)
+                .map_err(refused)?,
+        };
+        open.records += records;
+        open.bytes += bytes;
+        open.handle.set_last_sequence(sequence);
+        let ticket = TicketState::new();
+        let queued = Queued::Commit(CommitFrame {
+            sequence,
+            memory: open.memory.clone(),
+            appended,
+            records: records as u32,
+            payload_len: frame.payload_len,
+            payload_crc: frame.payload_crc,
+            synced: durability == Durability::Synced,
+            ticket: ticket.clone(),
+        });
+        commit.queue.push_back(queued);
+        commit.issued = sequence;
+        self.issued.store(sequence, Ordering::Release);
+        if self.is_full(commit.open.as_ref()) {
+            self.seal_open(commit);
+        }
+        Ok(ticket)
+    }
+
+    /// What the frame takes of the generation that it goes to.
+    fn permit_for(
+        &self,
+        open: Option<&OpenGeneration>,
+        fresh: Option<&Fresh>,
+        frame: &Frame<'_, '_>,
+        detached: &Option<Detached>,
+    ) -> Result<Permit> {
+        let chunk_bytes = self.settings.chunk_bytes;
+        let shape = BatchShape::of(chunk_bytes, &frame.ops).map_err(refused)?;
+        let writer = fresh
+            .map(|fresh| &fresh.writer)
+            .or(open.map(|open| &open.writer));
+        let Some(writer) = writer else {
+            return Err(self.busy(0, self.region.ledger().free_bytes()));
+        };
+        let mut needed = writer.cost_bytes(&shape).map_err(refused)?;
+        if detached.is_some() {
+            // Its chunks are paid for already.
+            needed = needed.saturating_sub(shape.chunks_fresh() * u64::from(chunk_bytes));
+        }
+        self.region
+            .try_acquire(needed, Owner::Reserved)
+            .map_err(|shortage| self.busy(shortage.needed, shortage.free))
+    }
+
+    fn fits(&self, open: &OpenGeneration, records: u64, bytes: u64) -> bool {
+        open.records == 0
+            || (open.records + records <= u64::from(self.settings.seal_records)
+                && open.bytes + bytes <= self.sizes.seal_bytes)
+    }
+
+    pub fn is_full(&self, open: Option<&OpenGeneration>) -> bool {
+        open.is_some_and(|open| {
+            open.records >= u64::from(self.settings.seal_records)
+                || open.bytes >= self.sizes.seal_bytes
+        })
+    }
+
+    /// Ends the open generation behind everything queued so far.
+    pub fn seal_open(&self, commit: &mut CommitState) {
+        if let Some(open) = commit.open.take() {
+            commit
+                .queue
+                .push_back(Queued::Seal(states::Sealed::new(open)));
+        }
+    }
+
+    /// `seal()`: an empty generation stays open. The ticket resolves when the seal is in the log.
+    pub fn submit_seal(&self) -> Result<Arc<TicketState>> {
+        self.check_writable("seal")?;
+        let mut commit = self.commit.lock();
+        self.check_accepting(&commit)?;
+        if commit.open.as_ref().is_some_and(|open| open.records > 0) {
+            self.seal_open(&mut commit);
+        }
+        let needs = commit.issued;
+        let ticket = TicketState::new();
+        commit.queue.push_back(Queued::Barrier {
+            needs,
+            outcome: Ok(needs),
+            synced: false,
+            ticket: ticket.clone(),
+        });
+        drop(commit);
+        self.work.0.raise();
+        Ok(ticket)
+    }
+
+    /// Takes memory and a spare log for a generation; nothing is visible yet.
+    fn prepare_generation(&self, commit: &mut CommitState) -> Result<Fresh> {
+        if commit.spares.is_empty() {
+            return Err(match &commit.spare_failure {
+                Some(error) => error.clone(),
+                None => self.busy(0, self.region.ledger().free_bytes()),
+            });
+        }
+        let options = self.memtable_options(commit.next_generation);
+        let mut permit = self
+            .region
+            .try_acquire(Memtable::base_bytes(&self.region, &options), Owner::Open)
+            .map_err(|shortage| self.busy(shortage.needed, shortage.free))?;
+        let (memory, writer) = Memtable::create(&options, &mut permit).map_err(refused)?;
+        let Some(spare) = commit.spares.pop_front() else {
+            return Err(self.busy(0, self.region.ledger().free_bytes()));
+        };
+        Ok(Fresh {
+            memory,
+            writer,
+            spare,
+        })
+    }
+
+    fn abandon_generation(&self, commit: &mut CommitState, fresh: Option<Fresh>) {
+        if let Some(fresh) = fresh {
+            commit.spares.push_front(fresh.spare);
+        }
+    }
+
+    fn enter_generation(&self, commit: &mut CommitState, fresh: Fresh) {
+        self.seal_open(commit);
+        let Fresh {
+            memory,
+            writer,
+            spare,
+        } = fresh;
+        let handle = Arc::new(Generation::new(
+            commit.next_generation,
+            spare.number,
+            commit.issued,
+            memory.clone(),
+        ));
+        commit.next_generation += 1;
+        commit.queue.push_back(Queued::Rotate(spare));
+        commit.open = Some(OpenGeneration {
+            handle: handle.clone(),
+            memory,
+            writer,
+            records: 0,
+            bytes: 0,
+        });
+        let registry = self.registry.lock();
+        let version = self.version.load().with_generation(handle);
+        self.set_version(&registry, version);
+    }
+
+    /// A ticket without a frame: resolves once `needs` is published, and durable if asked.
+    fn barrier(
+        &self,
+        commit: &mut CommitState,
+        needs: Sequence,
+        outcome: Result<Sequence>,
+        durability: Durability,
+    ) -> Arc<TicketState> {
+        let synced = durability == Durability::Synced && outcome.is_ok();
+        let satisfied =
+            needs <= self.visible() && (!synced || needs <= self.durable.load(Ordering::Acquire));
+        if satisfied {
+            return TicketState::resolved(outcome);
+        }
+        let ticket = TicketState::new();
+        commit.queue.push_back(Queued::Barrier {
+            needs,
+            outcome,
+            synced,
+            ticket: ticket.clone(),
+        });
+        ticket
+    }
+
+    /// Why there is no room, naming the pin that stands in the way if one does.
+    pub fn busy(&self, needed: u64, free: u64) -> Error {
+        self.counters.busy.add(1);
+        let pinned_by = self.blocking_pin();
+        Error::new(
+            ErrorKind::Busy {
+                needed,
+                free,
+                pinned_by,
+            },
+            "submit",
+            "nothing was changed",
+        )
+    }
+}
+
+/// The parts of a generation about to be opened.
+struct Fresh {
+    memory: Arc<Memtable>,
+    writer: MemtableWriter,
+    spare: crate::engine::SpareLog,
+}
+
+/// A refusal that the limits, checked before, should have excluded.
+fn refused(refusal: Refusal) -> Error {
+    Error::invalid("submit", refusal.to_string())
+}
+
+fn verdict_of(hit: &Hit<'_>, expected: &[u8]) -> Verdict {
+    let outcome = match hit.kind {
+        RecordKind::Tombstone => Outcome::Free,
+        RecordKind::Value if hit.value_equals(expected) => Outcome::Same,
+        RecordKind::Value => Outcome::Conflict,
+    };
+    Verdict {
+        sequence: hit.sequence,
+        outcome,
+    }
+}
+
+/// What will be written: the operations that are no no-ops, with length and checksum of the payload.
+struct Frame<'p, 'a> {
+    ops: Vec<Op<'p>>,
+    payload_len: u64,
+    payload_crc: u32,
+    _batch: std::marker::PhantomData<&'a ()>,
+}
+
+impl<'p, 'a> Frame<'p, 'a> {
+    fn of(prepared: &'p Prepared<'a>, check: &Check) -> Self {
+        let written = |op: &&'p PreparedOp<'a>, verdict: &Verdict| {
+            !(matches!(op.expected, Some(Expected::Own)) && verdict.outcome == Outcome::Same)
+        };
+        let mut ops = Vec::with_capacity(prepared.ops.len());
+        let (mut payload_len, mut payload_crc) = (0, 0);
+        for (op, verdict) in prepared.ops.iter().zip(&check.verdicts) {
+            if !written(&op, verdict) {
+                continue;
+            }
+            let value = op.value_bytes();
+            let header = record::encode_header(
+                op.record_kind(),
+                op.keyspace,
+                op.key.len() as u16,
+                value.len() as u32,
+            );
+            let unpadded = header.len() + op.key.len() + value.len();
+            let padded = record::encoded_len(op.key.len(), value.len());
+            payload_crc = crc32c::crc32c_append(payload_crc, &header);
+            payload_crc = crc32c::crc32c_append(payload_crc, &op.key);
+            payload_crc = crc32c::crc32c_append(payload_crc, value);
+            payload_crc = crc32c::crc32c_append(payload_crc, &[0; 8][..padded - unpadded]);
+            payload_len += padded as u64;
+            let (keyspace, kind, hash) = (op.keyspace, op.record_kind(), op.hash);
+            ops.push(Op {
+                keyspace,
+                kind,
+                key: &op.key,
+                value,
+                hash,
+            });
+        }
+        Self {
+            ops,
+            payload_len,
+            payload_crc,
+            _batch: std::marker::PhantomData,
+        }
+    }
+
+    fn frame_bytes(&self) -> u64 {
+        self.payload_len + FRAME_HEADER_BYTES as u64
+    }
+}

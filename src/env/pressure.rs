@@ -1,0 +1,58 @@
+//! Memory pressure as a value that somebody sets: a user who knows better, a test, and (until the
+//! system's own signals are read) the real backend, where it stays `Normal`.
+
+use super::{Pressure, PressureLevel};
+use crate::sync::{AtomicU8, Ordering};
+
+/// A [`Pressure`] that says what it was last told.
+///
+/// Keep an `Arc` of it, put a clone into `Env::pressure`, and call [`set`](Self::set) at any time.
+#[derive(Debug, Default)]
+pub struct SetPressure(AtomicU8);
+
+impl SetPressure {
+    /// `Normal` until told otherwise.
+    pub const fn new() -> Self {
+        Self(AtomicU8::new(0))
+    }
+
+    /// Says `level` from now on.
+    pub fn set(&self, level: PressureLevel) {
+        let code = match level {
+            PressureLevel::Normal => 0,
+            PressureLevel::High => 1,
+            PressureLevel::Critical => 2,
+        };
+        // A level is a hint that stands alone: nothing else is published with it.
+        self.0.store(code, Ordering::Relaxed);
+    }
+}
+
+impl Pressure for SetPressure {
+    fn level(&self) -> PressureLevel {
+        match self.0.load(Ordering::Relaxed) {
+            0 => PressureLevel::Normal,
+            1 => PressureLevel::High,
+            _ => PressureLevel::Critical,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_says_what_it_was_told() {
+        let cell = SetPressure::new();
+        assert_eq!(cell.level(), PressureLevel::Normal);
+        for level in [
+            PressureLevel::Critical,
+            PressureLevel::High,
+            PressureLevel::Normal,
+        ] {
+            cell.set(level);
+            assert_eq!(cell.level(), level);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A filter in memory.
+
+use super::{Algorithm, BLOCK_BYTES, Block, FilterShape, block::remix, simd};
+use crate::types::KeyHash;
+
+/// Blocks and what they mean. Its bits were checked when it was loaded, or come from the build.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ResidentFilter {
+    shape: FilterShape,
+    blocks: Vec<Block>,
+}
+
+impl ResidentFilter {
+    /// A filter from its blocks; `None` if their number is not the shape's.
+    pub fn new(shape: FilterShape, blocks: Vec<Block>) -> Option<Self> {
+        (blocks.len() as u64 == shape.blocks).then_some(Self { shape, blocks })
+    }
+
+    /// Its shape.
+    pub const fn shape(&self) -> FilterShape {
+        self.shape
+    }
+
+    /// The memory of its blocks, in bytes.
+    pub const fn bytes(&self) -> usize {
+        self.blocks.capacity() * BLOCK_BYTES
+    }
+
+    /// Whether the hash may be among those inserted; `false` is certain. A filter without blocks
+    /// holds no key.
+    #[inline]
+    pub fn may_contain(&self, hash: KeyHash) -> bool {
+        let Some(block) = self.block(hash) else {
+            return false;
+        };
+        match self.shape.algorithm {
+            Algorithm::Split => simd::contains_split(block, remix(hash)),
+            Algorithm::Free { k } => block.contains_free(remix(hash), k),
+        }
+    }
+
+    /// Asks for the hash's cache line, to be tested soon. Costs no wait.
+    #[inline]
+    pub fn prefetch(&self, hash: KeyHash) {
+        if let Some(block) = self.block(hash) {
+            simd::prefetch(block);
+        }
+    }
+
+    fn block(&self, hash: KeyHash) -> Option<&Block> {
+        self.blocks.get(self.shape.block_of(hash) as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::FilterBuilder;
+    use super::*;
+    use crate::types::{Hasher, KeyspaceId};
+    use proptest::prelude::*;
+
+    fn build(mut hashes: Vec<KeyHash>, bits_per_key: u16, prefix_bits: u8) -> ResidentFilter {
+        hashes.sort();
+        let shape = FilterShape::for_keys(hashes.len() as u64, bits_per_key, prefix_bits);
+        let mut builder = FilterBuilder::new(shape);
+        let mut blocks = Vec::new();
+        for hash in hashes {
+            while let Some(block) = builder.push(hash) {
+                blocks.push(block);
+            }
+        }
+        while let Some(block) = builder.finish() {
+            blocks.push(block);
+        }
+        ResidentFilter::new(shape, blocks).expect("all blocks came")
+    }
+
+    fn keyed(from: u64, count: u64) -> Vec<KeyHash> {
+        let hasher = Hasher::new([3; 16], 46);
+        (from..from + count)
+            .map(|i| hasher.hash(KeyspaceId(0), &i.to_le_bytes()))
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn no_false_negatives(
+            raw in proptest::collection::vec(0u64..1 << 46, 0..600),
+            bits in prop_oneof![Just(4u16), Just(8), Just(12), Just(16)],
+            kept in 1u32..=46,
+            prefix_bits in 0u8..8,
+        ) {
+            let clear = (1u64 << (46 - prefix_bits)) - 1;
+            let hashes: Vec<KeyHash> =
+                raw.iter().map(|h| KeyHash((h >> (46 - kept) << (46 - kept)) & clear)).collect();
+            let filter = build(hashes.clone(), bits, prefix_bits);
+            for hash in hashes {
+                prop_assert!(filter.may_contain(hash));
+            }
+        }
+    }
+
+    /// False positives expected of a block filter: blocks hold a Poisson number of keys.
+    fn theory(bits_per_key: f64, k: i32, slots: f64, bits_each: f64) -> f64 {
+        let mean = 512.0 / bits_per_key;
+        let mut weight = (-mean).exp();
+        let mut sum = 0.0;
+        for keys in 0..1000 {
+            let filled = 1.0 - (1.0 - 1.0 / slots).powf(bits_each * f64::from(keys));
+            sum += weight * filled.powi(k);
+            weight *= mean / f64::from(keys + 1);
+        }
+        sum
+    }
+
+    #[test]
+    fn false_positives_are_as_theory_says() {
+        let keys = 200_000;
+        for (bits, k, slots, bits_each) in [
+            (4, 3, 512.0, 3.0),
+            (8, 5, 512.0, 5.0),
+            (12, 8, 64.0, 1.0),
+            (16, 8, 64.0, 1.0),
+        ] {
+            let filter = build(keyed(0, keys), bits, 0);
+            let absent = keyed(1 << 40, 1_000_000);
+            let hits = absent.iter().filter(|h| filter.may_contain(**h)).count();
+            let measured = hits as f64 / absent.len() as f64;
+            let expected = theory(f64::from(bits), k, slots, bits_each);
+            assert!(
+                measured < 1.3 * expected && measured > expected / 1.3,
+                "{bits} bits a key: measured {measured:.6}, theory {expected:.6}"
+            );
+        }
+    }
+
+    /// Frozen: a digest of the whole filter of a fixed key set, for every alternative.
+    #[test]
+    fn frozen_filters() {
+        let digests = [4, 8, 12, 16].map(|bits| {
+            let filter = build(keyed(0, 1000), bits, 0);
+            let bytes: Vec<u8> = filter.blocks.iter().flat_map(Block::to_bytes).collect();
+            (bytes.len(), crc32c::crc32c(&bytes))
+        });
+        assert_eq!(
+            digests,
+            [
+                (512, 0x7751_81F1),
+                (1024, 0xC572_DB39),
+                (1536, 0xDA61_1C33),
+                (2048, 0x54DE_EFBF)
+            ]
+        );
+    }
+
+    #[test]
+    fn an_empty_filter_holds_nothing() {
+        let filter = build(Vec::new(), 12, 0);
+        assert_eq!(filter.bytes(), 0);
+        assert!(!filter.may_contain(KeyHash(0)));
+        assert!(ResidentFilter::new(filter.shape(), vec![Block::default()]).is_none());
+    }
+}

@@ -1,0 +1,311 @@
+//! Applies edits: all of an edit or nothing, and only what keeps the state's rules.
+//!
+//! The same code runs before an edit is written and after it is read, so that nothing is written that
+//! a later open would refuse. A broken rule is `Corruption` of the manifest. Each change leaves a
+//! note that takes it back, for edits that fail half-way or can't be made durable.
+
+use std::collections::BTreeSet;
+
+use crate::env::FileName;
+use crate::error::{Error, ErrorKind, Result};
+use crate::types::{HASH_BITS, KeyspaceId, Sequence};
+
+use super::change::{Change, Edit};
+use super::state::{KeyspaceEntry, LogEntry, ManifestState, SegmentEntry};
+
+/// The longest name of a keyspace, in bytes.
+const NAME_BYTES_MAX: usize = 255;
+
+/// How an applied edit is taken back.
+#[derive(Debug)]
+pub(super) struct Undo {
+    scalars: Scalars,
+    steps: Vec<Step>,
+}
+
+/// The single values that changes touch.
+#[derive(Clone, Copy, Debug)]
+struct Scalars {
+    edit_number: u64,
+    next_number: u64,
+    next_generation: u64,
+    flushed_through: Sequence,
+    clean_close: bool,
+}
+
+#[derive(Debug)]
+enum Step {
+    RemoveSegment(u64),
+    InsertSegment(SegmentEntry),
+    RemoveLog(u64),
+    InsertLog(LogEntry),
+    MarkLog(u64, Sequence),
+    RemoveKeyspace(KeyspaceId),
+}
+
+impl ManifestState {
+    /// Applies the next edit, or leaves the state as it is and says which rule it breaks.
+    pub fn apply(&mut self, edit: &Edit) -> Result<()> {
+        self.apply_changes(edit.number, &edit.changes).map(drop)
+    }
+
+    /// The same, with the way back.
+    pub(super) fn apply_changes(&mut self, number: u64, changes: &[Change]) -> Result<Undo> {
+        if Some(number) != self.edit_number.checked_add(1) {
+            let last = self.edit_number;
+            return Err(broken(format!("edit {number} follows edit {last}")));
+        }
+        let mut undo = Undo {
+            scalars: self.scalars(),
+            steps: Vec::with_capacity(changes.len()),
+        };
+        self.edit_number = number;
+        self.clean_close = false;
+        let result = changes
+            .iter()
+            .try_for_each(|change| self.apply_one(change, &mut undo.steps))
+            .and_then(|()| self.check_added(changes));
+        match result {
+            Ok(()) => Ok(undo),
+            Err(error) => {
+                self.revert(undo);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes an edit back, the last one first.
+    pub(super) fn revert(&mut self, undo: Undo) {
+        for step in undo.steps.into_iter().rev() {
+            match step {
+                Step::RemoveSegment(number) => self.segments.retain(|entry| entry.number != number),
+                Step::RemoveLog(number) => self.logs.retain(|entry| entry.number != number),
+                Step::RemoveKeyspace(id) => self.keyspaces.retain(|entry| entry.id != id),
+                Step::InsertSegment(entry) => {
+                    if let Err(at) = self.segment_place(entry.number) {
+                        self.segments.insert(at, entry);
+                    }
+                }
+                Step::InsertLog(entry) => {
+                    if let Err(at) = self.log_place(entry.number) {
+                        self.logs.insert(at, entry);
+                    }
+                }
+                Step::MarkLog(number, mark) => {
+                    let place = self.log_place(number).ok();
+                    if let Some(log) = place.and_then(|at| self.logs.get_mut(at)) {
+                        log.durable_through = mark;
+                    }
+                }
+            }
+        }
+        let scalars = undo.scalars;
+        self.edit_number = scalars.edit_number;
+        self.next_number = scalars.next_number;
+        self.next_generation = scalars.next_generation;
+        self.flushed_through = scalars.flushed_through;
+        self.clean_close = scalars.clean_close;
+    }
+
+    fn scalars(&self) -> Scalars {
+        Scalars {
+            edit_number: self.edit_number,
+            next_number: self.next_number,
+            next_generation: self.next_generation,
+            flushed_through: self.flushed_through,
+            clean_close: self.clean_close,
+        }
+    }
+
+    fn apply_one(&mut self, change: &Change, undo: &mut Vec<Step>) -> Result<()> {
+        self.clean_close = false;
+        match change {
+            Change::AddKeyspace(entry) => {
+                self.insert_keyspace(entry.clone())?;
+                undo.push(Step::RemoveKeyspace(entry.id));
+            }
+            Change::AddLog(entry) => {
+                self.insert_log(*entry)?;
+                undo.push(Step::RemoveLog(entry.number));
+            }
+            Change::AddSegment(entry) => {
+                self.insert_segment(*entry)?;
+                undo.push(Step::RemoveSegment(entry.number));
+            }
+            Change::DropLog { number } => match self.log_place(*number) {
+                Ok(at) => undo.push(Step::InsertLog(self.logs.remove(at))),
+                Err(_) => return Err(broken(format!("log {number} is dropped but not named"))),
+            },
+            Change::DropSegment { number } => match self.segment_place(*number) {
+                Ok(at) => undo.push(Step::InsertSegment(self.segments.remove(at))),
+                Err(_) => return Err(broken(format!("segment {number} is dropped but not named"))),
+            },
+            Change::MarkLog {
+                number,
+                durable_through,
+            } => {
+                let place = self.log_place(*number).ok();
+                let Some(log) = place.and_then(|at| self.logs.get_mut(at)) else {
+                    return Err(broken(format!("log {number} is marked but not named")));
+                };
+                undo.push(Step::MarkLog(*number, log.durable_through));
+                raise(&mut log.durable_through, *durable_through, "a log's mark")?;
+            }
+            Change::FlushedThrough(to) => {
+                raise(&mut self.flushed_through, *to, "flushed_through")?;
+            }
+            Change::NextNumber(to) => raise(&mut self.next_number, *to, "next_number")?,
+            Change::NextGeneration(to) => {
+                raise(&mut self.next_generation, *to, "next_generation")?;
+            }
+            Change::CleanClose => self.clean_close = true,
+        }
+        Ok(())
+    }
+
+    /// Rules that hold only after a whole edit: a segment without its `FlushedThrough` would have its
+    /// commits replayed a second time.
+    fn check_added(&self, changes: &[Change]) -> Result<()> {
+        changes.iter().try_for_each(|change| match change {
+            Change::AddSegment(entry) => self.check_flushed(entry),
+            _ => Ok(()),
+        })
+    }
+
+    /// Every rule of a state, for one that was read or is about to be written as a whole.
+    pub(super) fn check_whole(&self) -> Result<()> {
+        if !(1..=HASH_BITS).contains(&u32::from(self.hash_bits)) {
+            return Err(broken(format!("{} hash bits", self.hash_bits)));
+        }
+        let sorted = self.keyspaces.is_sorted_by(|a, b| a.id < b.id)
+            && self.logs.is_sorted_by(|a, b| a.number < b.number)
+            && self.segments.is_sorted_by(|a, b| a.number < b.number);
+        if !sorted {
+            return Err(broken("a list that is unsorted or names something twice"));
+        }
+        let mut names = BTreeSet::new();
+        for entry in &self.keyspaces {
+            check_keyspace(entry)?;
+            if !names.insert(entry.name.as_str()) {
+                return Err(broken("two keyspaces have one name"));
+            }
+        }
+        for entry in &self.logs {
+            self.check_log(entry)?;
+            if self.segment(entry.number).is_some() {
+                return Err(broken(format!("file {} is named twice", entry.number)));
+            }
+        }
+        self.segments.iter().try_for_each(|entry| {
+            self.check_segment(entry)?;
+            self.check_flushed(entry)
+        })
+    }
+
+    fn check_flushed(&self, entry: &SegmentEntry) -> Result<()> {
+        if entry.max_sequence > self.flushed_through {
+            return Err(broken(format!(
+                "segment {} holds commit {}, flushed is {}",
+                entry.number, entry.max_sequence, self.flushed_through
+            )));
+        }
+        Ok(())
+    }
+
+    fn insert_keyspace(&mut self, entry: KeyspaceEntry) -> Result<()> {
+        check_keyspace(&entry)?;
+        if self.keyspace(&entry.name).is_some() {
+            return Err(broken("two keyspaces have one name"));
+        }
+        match self.keyspace_place(entry.id) {
+            Ok(_) => Err(broken("two keyspaces have one id")),
+            Err(at) => {
+                self.keyspaces.insert(at, entry);
+                Ok(())
+            }
+        }
+    }
+
+    fn insert_log(&mut self, entry: LogEntry) -> Result<()> {
+        self.check_log(&entry)?;
+        match (self.log_place(entry.number), self.segment(entry.number)) {
+            (Err(at), None) => {
+                self.logs.insert(at, entry);
+                Ok(())
+            }
+            _ => Err(broken(format!("file {} is named twice", entry.number))),
+        }
+    }
+
+    fn insert_segment(&mut self, entry: SegmentEntry) -> Result<()> {
+        self.check_segment(&entry)?;
+        match (self.segment_place(entry.number), self.log(entry.number)) {
+            (Err(at), None) => {
+                self.segments.insert(at, entry);
+                Ok(())
+            }
+            _ => Err(broken(format!("file {} is named twice", entry.number))),
+        }
+    }
+
+    fn check_log(&self, entry: &LogEntry) -> Result<()> {
+        self.check_number(entry.number)?;
+        if entry.incarnation > self.incarnation {
+            let number = entry.number;
+            return Err(broken(format!("log {number} is of a later incarnation")));
+        }
+        Ok(())
+    }
+
+    fn check_segment(&self, entry: &SegmentEntry) -> Result<()> {
+        self.check_number(entry.number)?;
+        let identity = &entry.identity;
+        let tail_end = entry.tail_offset.checked_add(entry.tail_len);
+        let rule = if identity.family_id != self.family_id {
+            "is of another family"
+        } else if identity.generation_lo > identity.generation_hi {
+            "ends before its first generation"
+        } else if entry.min_sequence > entry.max_sequence {
+            "ends before its first sequence"
+        } else if entry.tombstones > entry.records {
+            "has more tombstones than records"
+        } else if tail_end.is_none_or(|end| end > entry.file_len) {
+            "has its tail outside its file"
+        } else {
+            return Ok(());
+        };
+        Err(broken(format!("segment {} {rule}", entry.number)))
+    }
+
+    /// Only a number that was handed out can name a file.
+    fn check_number(&self, number: u64) -> Result<()> {
+        if number >= self.next_number {
+            let next = self.next_number;
+            return Err(broken(format!("file {number} is named, {next} comes next")));
+        }
+        Ok(())
+    }
+}
+
+fn check_keyspace(entry: &KeyspaceEntry) -> Result<()> {
+    if entry.id.kind() != Some(entry.kind) {
+        return Err(broken("a keyspace's id is of another kind"));
+    }
+    if !(1..=NAME_BYTES_MAX).contains(&entry.name.len()) {
+        return Err(broken("a keyspace's name has 1 to 255 bytes"));
+    }
+    Ok(())
+}
+
+/// Sets a value that never falls.
+fn raise(value: &mut u64, to: u64, what: &str) -> Result<()> {
+    if to < *value {
+        return Err(broken(format!("{what} falls from {value} to {to}")));
+    }
+    *value = to;
+    Ok(())
+}
+
+fn broken(detail: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Corruption, "apply manifest edit", detail).with_file(FileName::MANIFEST)
+}

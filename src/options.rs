@@ -1,0 +1,339 @@
+//! Options: every size of the engine, with its default and its reason, validated once at open.
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::types::{HASH_BITS, KEY_BYTES_MAX};
+
+/// The total memory of a store that says nothing about it: enough for 40 million keys' filters' worth
+/// of budget on a small node, small enough for a library.
+const MEMORY_BYTES_DEFAULT: u64 = 64 << 20;
+
+/// The smallest chunk: a record header, a short key and some value.
+const CHUNK_BYTES_MIN: u32 = 64;
+
+/// Who runs background jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Background {
+    /// That many threads of the environment's driver.
+    Threads(usize),
+    /// Nobody: the caller steps them with `runnable` and `run`, and a `write` that can't proceed runs
+    /// them itself.
+    Manual,
+}
+
+/// What an acknowledged write means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Visible; handed to the operating system. Survives the death of the process, not of the machine.
+    Buffered,
+    /// Visible and on stable storage.
+    Synced,
+}
+
+/// How a store is opened. Setters chain; nothing is checked before `Store::open`.
+///
+/// ```
+/// use sealstone::{Background, Options};
+/// let options = Options::new().memory_bytes(32 << 20).background(Background::Threads(1));
+/// # let _ = options;
+/// ```
+#[derive(Clone, Debug)]
+pub struct Options {
+    create: bool,
+    read_only: bool,
+    memory_bytes: u64,
+    write_region_bytes: Option<u64>,
+    filter_budget_bytes: Option<u64>,
+    scan_bytes: Option<u64>,
+    chunk_bytes: u32,
+    block_records: u32,
+    seal_records: Option<u32>,
+    seal_bytes: Option<u64>,
+    batch_records_max: Option<u32>,
+    batch_bytes_max: Option<u64>,
+    pinned_generations_max: u32,
+    queue_slots: u32,
+    descriptors_max: u32,
+    hash_bits: u8,
+    family_seed: Option<[u8; 16]>,
+    background: Background,
+    write_deadline: Duration,
+    output_buffer_bytes: u32,
+    cursor_buffer_bytes: u32,
+    key_fence_bytes: u32,
+    manifest_roll_bytes: u64,
+    retry_delay: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            create: true,
+            read_only: false,
+            memory_bytes: MEMORY_BYTES_DEFAULT,
+            write_region_bytes: None,
+            filter_budget_bytes: None,
+            scan_bytes: None,
+            chunk_bytes: 128 << 10,
+            block_records: 512,
+            seal_records: None,
+            seal_bytes: None,
+            batch_records_max: None,
+            batch_bytes_max: None,
+            pinned_generations_max: 1,
+            queue_slots: 1,
+            descriptors_max: 0,
+            hash_bits: HASH_BITS as u8,
+            family_seed: None,
+            background: Background::Threads(1),
+            write_deadline: Duration::from_secs(60),
+            output_buffer_bytes: 256 << 10,
+            cursor_buffer_bytes: 64 << 10,
+            key_fence_bytes: 4096,
+            manifest_roll_bytes: 1 << 20,
+            retry_delay: Duration::from_millis(500),
+        }
+    }
+}
+
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident: $type:ty => $field:expr;)*) => {
+        $($(#[$doc])*
+        #[must_use]
+        pub fn $name(mut self, $name: $type) -> Self {
+            let set: fn(&mut Self, $type) = $field;
+            set(&mut self, $name);
+            self
+        })*
+    };
+}
+
+impl Options {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    setters! {
+        /// Whether a missing store is created. Default: yes.
+        create: bool => |o, v| o.create = v;
+        /// Whether the store is opened for reading only: nothing on disk changes, other readers may
+        /// have it open too, a writer may not. Default: no.
+        read_only: bool => |o, v| o.read_only = v;
+        /// All memory, in bytes: by default half of it is the write region, a quarter the filter
+        /// budget, an eighth scans, an eighth the window over new segments. Default: 64 MiB.
+        memory_bytes: u64 => |o, v| o.memory_bytes = v;
+        /// The write region: open, sealed, flushing and pinned generations and the flush's scratch.
+        write_region_bytes: u64 => |o, v| o.write_region_bytes = Some(v);
+        /// The most that filters may take.
+        filter_budget_bytes: u64 => |o, v| o.filter_budget_bytes = Some(v);
+        /// The most that the cursors of open iterators may take.
+        scan_bytes: u64 => |o, v| o.scan_bytes = Some(v);
+        /// The size of a payload chunk; it must hold the longest key. Default: 128 KiB.
+        chunk_bytes: u32 => |o, v| o.chunk_bytes = v;
+        /// References per index block. Default: 512.
+        block_records: u32 => |o, v| o.block_records = v;
+        /// Records after which a generation is sealed. Default: one per KiB of the write region.
+        seal_records: u32 => |o, v| o.seal_records = Some(v);
+        /// Bytes of log frames after which a generation is sealed. Default: the most that fits.
+        seal_bytes: u64 => |o, v| o.seal_bytes = Some(v);
+        /// The most operations of a batch. Default: `seal_records`.
+        batch_records_max: u32 => |o, v| o.batch_records_max = Some(v);
+        /// The most bytes of a batch, as its log frame. Default: `seal_bytes`.
+        batch_bytes_max: u64 => |o, v| o.batch_bytes_max = Some(v);
+        /// How many generations snapshots may keep in memory beside the two that always fit.
+        pinned_generations_max: u32 => |o, v| o.pinned_generations_max = v;
+        /// How many sealed generations may wait for the flush. Default: 1.
+        queue_slots: u32 => |o, v| o.queue_slots = v;
+        /// The most segment files open at once; 0 (the default): three quarters of the process's limit.
+        descriptors_max: u32 => |o, v| o.descriptors_max = v;
+        /// Bits of the key hash, 8 to 46, fixed when the store is created. Fewer than 46 (the default)
+        /// is for simulations that want collisions.
+        hash_bits: u8 => |o, v| o.hash_bits = v;
+        /// The seed of the store family, used when a store is created; equal seeds and commits give
+        /// equal segment files. Default: from the environment's entropy.
+        family_seed: [u8; 16] => |o, v| o.family_seed = Some(v);
+        /// Who runs background jobs. Default: one thread.
+        background: Background => |o, v| o.background = v;
+        /// How long `write` waits for memory. Default: 60 s.
+        write_deadline: Duration => |o, v| o.write_deadline = v;
+        /// The flush's output buffer. Default: 256 KiB.
+        output_buffer_bytes: u32 => |o, v| o.output_buffer_bytes = v;
+        /// The buffer of a scan's cursor over one segment. Default: 64 KiB.
+        cursor_buffer_bytes: u32 => |o, v| o.cursor_buffer_bytes = v;
+        /// Record bytes between two key fences of a segment. Default: 4,096.
+        key_fence_bytes: u32 => |o, v| o.key_fence_bytes = v;
+        /// The manifest is written anew when it has grown by this much. Default: 1 MiB.
+        manifest_roll_bytes: u64 => |o, v| o.manifest_roll_bytes = v;
+        /// How long a failed background job waits before it is tried again. Default: 500 ms.
+        retry_delay: Duration => |o, v| o.retry_delay = v;
+    }
+
+    /// Sizes so small that a few hundred operations reach every shape and limit. For simulations.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn tiny() -> Self {
+        Self::default()
+            .write_region_bytes(256 << 10)
+            .filter_budget_bytes(4096)
+            .scan_bytes(256 << 10)
+            .chunk_bytes(1024)
+            .block_records(8)
+            .seal_records(16)
+            .seal_bytes(4096)
+            .batch_bytes_max(8192)
+            .hash_bits(8)
+            .background(Background::Manual)
+            .output_buffer_bytes(512)
+            .cursor_buffer_bytes(512)
+            .key_fence_bytes(128)
+            .manifest_roll_bytes(2048)
+            .family_seed([7; 16])
+    }
+
+    /// Checks everything and fills in what depends on something else.
+    pub(crate) fn resolve(&self) -> Result<Settings> {
+        let range = |name: &str, value: u64, least: u64, most: u64| {
+            if (least..=most).contains(&value) {
+                return Ok(());
+            }
+            Err(Error::invalid(
+                "open",
+                format!("option {name} is {value}, not {least} to {most}"),
+            ))
+        };
+        range("hash_bits", self.hash_bits.into(), 8, HASH_BITS.into())?;
+        range(
+            "chunk_bytes",
+            self.chunk_bytes.into(),
+            CHUNK_BYTES_MIN.into(),
+            1 << 26,
+        )?;
+        range("block_records", self.block_records.into(), 2, 4096)?;
+        range("queue_slots", self.queue_slots.into(), 1, 64)?;
+        range(
+            "pinned_generations_max",
+            self.pinned_generations_max.into(),
+            0,
+            64,
+        )?;
+        range(
+            "output_buffer_bytes",
+            self.output_buffer_bytes.into(),
+            256,
+            1 << 26,
+        )?;
+        range(
+            "cursor_buffer_bytes",
+            self.cursor_buffer_bytes.into(),
+            256,
+            1 << 26,
+        )?;
+        range("key_fence_bytes", self.key_fence_bytes.into(), 64, 1 << 20)?;
+        range(
+            "manifest_roll_bytes",
+            self.manifest_roll_bytes,
+            256,
+            1 << 32,
+        )?;
+        if let Background::Threads(threads) = self.background {
+            range("background threads", threads as u64, 1, 64)?;
+        }
+        let write_region_bytes = self.write_region_bytes.unwrap_or(self.memory_bytes / 2);
+        range("write_region_bytes", write_region_bytes, 4096, 1 << 36)?;
+        let seal_records = self
+            .seal_records
+            .unwrap_or((write_region_bytes >> 10).clamp(64, 1 << 24) as u32);
+        range("seal_records", seal_records.into(), 1, 1 << 24)?;
+        let batch_records_max = self.batch_records_max.unwrap_or(seal_records);
+        range("batch_records_max", batch_records_max.into(), 1, 1 << 24)?;
+        Ok(Settings {
+            create: self.create && !self.read_only,
+            read_only: self.read_only,
+            write_region_bytes,
+            filter_budget_bytes: self.filter_budget_bytes.unwrap_or(self.memory_bytes / 4),
+            scan_bytes: self.scan_bytes.unwrap_or(self.memory_bytes / 8),
+            chunk_bytes: self.chunk_bytes.next_multiple_of(8),
+            block_records: self.block_records,
+            seal_records,
+            seal_bytes: self.seal_bytes,
+            batch_records_max,
+            batch_bytes_max: self.batch_bytes_max,
+            pinned_generations_max: self.pinned_generations_max,
+            queue_slots: self.queue_slots,
+            descriptors_max: self.descriptors_max,
+            hash_bits: self.hash_bits,
+            family_seed: self.family_seed,
+            background: if self.read_only {
+                Background::Manual
+            } else {
+                self.background
+            },
+            write_deadline: self.write_deadline,
+            output_buffer_bytes: self.output_buffer_bytes,
+            cursor_buffer_bytes: self.cursor_buffer_bytes,
+            key_fence_bytes: self.key_fence_bytes,
+            manifest_roll_bytes: self.manifest_roll_bytes,
+            retry_delay: self.retry_delay,
+            key_bytes_max: KEY_BYTES_MAX.min(self.chunk_bytes as usize - 16),
+        })
+    }
+}
+
+/// Validated options.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub create: bool,
+    pub read_only: bool,
+    pub write_region_bytes: u64,
+    pub filter_budget_bytes: u64,
+    pub scan_bytes: u64,
+    pub chunk_bytes: u32,
+    pub block_records: u32,
+    pub seal_records: u32,
+    pub seal_bytes: Option<u64>,
+    pub batch_records_max: u32,
+    pub batch_bytes_max: Option<u64>,
+    pub pinned_generations_max: u32,
+    pub queue_slots: u32,
+    pub descriptors_max: u32,
+    pub hash_bits: u8,
+    pub family_seed: Option<[u8; 16]>,
+    pub background: Background,
+    pub write_deadline: Duration,
+    pub output_buffer_bytes: u32,
+    pub cursor_buffer_bytes: u32,
+    pub key_fence_bytes: u32,
+    pub manifest_roll_bytes: u64,
+    pub retry_delay: Duration,
+    pub key_bytes_max: usize,
+}
+
+/// How a keyspace is created; an existing one must be of the same kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyspaceOptions {
+    pub(crate) kind: crate::types::KeyspaceKind,
+}
+
+impl KeyspaceOptions {
+    /// A keyspace whose keys keep their first value.
+    pub const fn write_once() -> Self {
+        Self {
+            kind: crate::types::KeyspaceKind::WriteOnce,
+        }
+    }
+
+    /// A keyspace in which the last write wins.
+    pub const fn mutable() -> Self {
+        Self {
+            kind: crate::types::KeyspaceKind::Mutable,
+        }
+    }
+}
+
+impl Default for KeyspaceOptions {
+    fn default() -> Self {
+        Self::mutable()
+    }
+}

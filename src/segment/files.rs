@@ -1,0 +1,219 @@
+//! Open sealed files, under a cap on descriptors.
+//!
+//! Each segment has a [`FileSlot`]; the file in it is opened when first needed and stays open until
+//! the cap, or the system, asks for its descriptor. Whoever reads holds an `Arc` of the file: that is
+//! the pin. A pinned file is never closed.
+//!
+//! Least recently used is approximated by second chance (Corbato 1968): a use sets a mark in the
+//! slot, a sweep closes the first unpinned file whose mark is clear and clears those it passes. A
+//! strict list would put one write shared by all readers on every lookup.
+//!
+//! Invariants:
+//! * `open_count` counts exactly the descriptors that exist: up before an open, down when it failed or
+//!   when the last holder lets go.
+//! * It exceeds the cap only while every open file is pinned, by at most the number of readers. A
+//!   reader that can't wait gets its descriptor then, and it is closed by the next open.
+//! * Locks: a slot, then the table. A sweep holds the table and only tries slots; a slot whose lock is
+//!   held counts as pinned. So no two threads wait for each other.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use crate::env::io::uninterrupted;
+use crate::env::{File, FileName, IoErrorKind, OpenMode, Vfs};
+use crate::error::{Error, Result};
+use crate::segment::ReadCounts;
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
+
+/// An open file. Dropping the last holder closes it.
+#[derive(Debug)]
+pub struct OpenFile {
+    file: Arc<dyn File>,
+    /// Behind `file`, so that the descriptor is gone before it is no longer counted.
+    _counted: Counted,
+}
+
+impl OpenFile {
+    /// The file.
+    pub fn file(&self) -> &dyn File {
+        &*self.file
+    }
+}
+
+/// One descriptor in the count.
+#[derive(Debug)]
+struct Counted(Arc<AtomicU64>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The place of a file that may be open.
+#[derive(Debug)]
+pub struct FileSlot {
+    name: FileName,
+    open: Mutex<Option<Arc<OpenFile>>>,
+    used: AtomicBool,
+}
+
+impl FileSlot {
+    /// A slot for the file called `name`, not open.
+    pub fn new(name: FileName) -> Arc<Self> {
+        Arc::new(Self {
+            name,
+            open: Mutex::new(None),
+            used: AtomicBool::new(false),
+        })
+    }
+
+    /// The file's name.
+    pub const fn name(&self) -> FileName {
+        self.name
+    }
+
+    /// Empties the slot if nobody reads its file.
+    fn close_unpinned(&self) -> Option<Arc<OpenFile>> {
+        let mut open = self.open.try_lock()?;
+        // Clones are made under this lock only, so a count of one stays one.
+        match &*open {
+            Some(file) if Arc::strong_count(file) == 1 => open.take(),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    slots: BTreeMap<FileName, Arc<FileSlot>>,
+    /// The name last looked at by a sweep.
+    hand: Option<FileName>,
+}
+
+/// Opens files and closes idle ones.
+#[derive(Debug)]
+pub struct FileTable {
+    vfs: Arc<dyn Vfs>,
+    cap: u64,
+    count: Arc<AtomicU64>,
+    opens: AtomicU64,
+    ring: Mutex<Ring>,
+}
+
+impl FileTable {
+    /// A table over `vfs` that keeps at most `cap` descriptors (at least one).
+    pub fn new(vfs: Arc<dyn Vfs>, cap: u64) -> Self {
+        Self {
+            vfs,
+            cap: cap.max(1),
+            count: Arc::new(AtomicU64::new(0)),
+            opens: AtomicU64::new(0),
+            ring: Mutex::new(Ring::default()),
+        }
+    }
+
+    /// The cap.
+    pub const fn cap(&self) -> u64 {
+        self.cap
+    }
+
+    /// Descriptors that exist now.
+    pub fn open_count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// How often a file was opened so far.
+    pub fn opens(&self) -> u64 {
+        self.opens.load(Ordering::Relaxed)
+    }
+
+    /// The file of a slot, opened if it is not. Holding the result keeps it open. `MissingFile` if it
+    /// does not exist, `TooManyOpenFiles` if the system gives no descriptor even after an idle one was
+    /// closed.
+    pub fn open(&self, slot: &Arc<FileSlot>, counts: &mut ReadCounts) -> Result<Arc<OpenFile>> {
+        let mut open = slot.open.lock();
+        if !slot.used.load(Ordering::Relaxed) {
+            slot.used.store(true, Ordering::Relaxed);
+        }
+        if let Some(file) = &*open {
+            return Ok(file.clone());
+        }
+        let file = self.open_file(slot.name)?;
+        counts.opens += 1;
+        *open = Some(file.clone());
+        let before = self.ring.lock().slots.insert(slot.name, slot.clone());
+        if let Some(before) = before.filter(|before| !Arc::ptr_eq(before, slot)) {
+            // Two slots of one name: the table keeps the newer one's file.
+            drop(before.close_unpinned());
+        }
+        Ok(file)
+    }
+
+    /// Forgets a file whose name is gone: its descriptor is closed now, or when its last reader is
+    /// done.
+    pub fn invalidate(&self, name: FileName) {
+        let slot = self.ring.lock().slots.remove(&name);
+        if let Some(slot) = slot {
+            let file = slot.open.lock().take();
+            drop(file);
+        }
+    }
+
+    /// Closes every idle file.
+    pub fn close_idle(&self) {
+        while self.close_one(&mut self.ring.lock()) {}
+    }
+
+    fn open_file(&self, name: FileName) -> Result<Arc<OpenFile>> {
+        let counted = self.reserve();
+        let open = || uninterrupted(|| self.vfs.open(name, OpenMode::Read));
+        let mut result = open();
+        if result
+            .as_ref()
+            .is_err_and(|error| error.kind == IoErrorKind::TooManyOpenFiles)
+        {
+            let closed = self.close_one(&mut self.ring.lock());
+            if closed {
+                result = open();
+            }
+        }
+        let file = result.map_err(|cause| Error::io("open segment", name, cause))?;
+        self.opens.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(OpenFile {
+            file,
+            _counted: counted,
+        }))
+    }
+
+    /// Counts one more descriptor, after closing idle ones while the cap is reached.
+    fn reserve(&self) -> Counted {
+        let mut ring = self.ring.lock();
+        while self.open_count() >= self.cap && self.close_one(&mut ring) {}
+        self.count.fetch_add(1, Ordering::Relaxed);
+        Counted(self.count.clone())
+    }
+
+    /// Closes one unpinned file, by second chance; `false` if all are pinned.
+    fn close_one(&self, ring: &mut Ring) -> bool {
+        // Two rounds: the first may only clear marks.
+        for _ in 0..ring.slots.len() * 2 {
+            let after = ring.hand.map_or(Bound::Unbounded, Bound::Excluded);
+            let next = ring.slots.range((after, Bound::Unbounded)).next();
+            let Some((name, slot)) = next.or_else(|| ring.slots.first_key_value()) else {
+                return false;
+            };
+            let (name, slot) = (*name, slot.clone());
+            ring.hand = Some(name);
+            if slot.used.swap(false, Ordering::Relaxed) {
+                continue;
+            }
+            if let Some(file) = slot.close_unpinned() {
+                ring.slots.remove(&name);
+                drop(file);
+                return true;
+            }
+        }
+        false
+    }
+}

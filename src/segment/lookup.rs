@@ -1,0 +1,266 @@
+//! Looks one key up by its hash: an index page, then the record.
+//!
+//! Cost of a hit: two reads, 4 KiB and the record's size class (less than a quarter longer than the
+//! record). A record above the classes is read in two: its header, then the rest. A miss that no filter
+//! caught: one read. What can add to that: a first touch (one read); equal hashes of other keys, or
+//! versions newer than the bound, before the wanted one (one read each); equal hashes across pages, or
+//! a fence equal to the wanted one below the hash (one page each).
+//!
+//! Every record read must be what its entry says: class, tombstone, and a key with that hash. One that
+//! is not is `Corruption` even if its checksum is right: else a misplaced entry would be a silent miss.
+
+use std::ops::Range;
+
+use super::files::{FileTable, OpenFile};
+use super::layout::SegmentLayout;
+use super::reader::{Segment, newer};
+use super::record::{self, LENGTHS_BYTES, RecordLayout};
+use super::{ReadCounts, footer::SEGMENT_VERSION};
+use crate::error::Result;
+use crate::index::page::PAGE_BYTES;
+use crate::index::{
+    Entry, LocationSplit, SIZE_CLASS_LARGE, first_page, size_class_bytes, size_class_of,
+};
+use crate::types::{KeyHash, KeyspaceId, RecordKind, Sequence};
+
+const OPERATION: &str = "get";
+
+/// The buffers of lookups, to be used again and again.
+#[derive(Debug, Default)]
+pub struct LookupBuffers {
+    page: Vec<u8>,
+    record: Vec<u8>,
+}
+
+impl LookupBuffers {
+    /// Buffers that grow when first used.
+    pub const fn new() -> Self {
+        Self {
+            page: Vec::new(),
+            record: Vec::new(),
+        }
+    }
+
+    /// The bytes of a range that a lookup returned.
+    pub fn value(&self, range: &Range<usize>) -> &[u8] {
+        self.record.get(range.clone()).unwrap_or_default()
+    }
+
+    /// The record buffer itself, for a caller that keeps the value; the next lookup makes another.
+    pub fn take_record(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.record)
+    }
+
+    /// Memory held, in bytes.
+    pub const fn bytes(&self) -> usize {
+        self.page.capacity() + self.record.capacity()
+    }
+
+    /// Lets go of the record buffer if it grew beyond `bytes_max`.
+    pub fn trim(&mut self, bytes_max: usize) {
+        if self.record.capacity() > bytes_max {
+            self.record = Vec::new();
+        }
+    }
+}
+
+/// What a segment knows of a key at a sequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// Nothing.
+    Absent,
+    /// It was deleted.
+    Tombstone {
+        /// By this commit.
+        sequence: Sequence,
+    },
+    /// It has a value: [`LookupBuffers::value`] gives the bytes.
+    Value {
+        /// By this commit.
+        sequence: Sequence,
+        /// Where the value is in the buffers.
+        value: Range<usize>,
+    },
+}
+
+/// What is looked for.
+#[derive(Clone, Copy, Debug)]
+struct Wanted<'a> {
+    hash: KeyHash,
+    keyspace: KeyspaceId,
+    key: &'a [u8],
+    bound: Sequence,
+}
+
+impl Segment {
+    /// The newest version of the key with a sequence not above `bound`. `hash` must be the key's.
+    /// Errors: `Corruption` for damage met on the way, `MissingFile`, `Io`, `TooManyOpenFiles`,
+    /// `UnsupportedVersion`.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the hot path: nothing to build, nothing to own"
+    )]
+    pub fn lookup(
+        &self,
+        files: &FileTable,
+        hash: KeyHash,
+        keyspace: KeyspaceId,
+        key: &[u8],
+        bound: Sequence,
+        buffers: &mut LookupBuffers,
+        counts: &mut ReadCounts,
+    ) -> Result<Lookup> {
+        if self.meta().counts.min_sequence > bound || self.meta().counts.records == 0 {
+            return Ok(Lookup::Absent);
+        }
+        let wanted = Wanted {
+            hash,
+            keyspace,
+            key,
+            bound,
+        };
+        let tail = self.tail(files, counts)?;
+        let page = first_page(tail.page_fences(), hash, tail.footer().prefix_bits) as u64;
+        if page == tail.layout().page_count() {
+            return Ok(Lookup::Absent);
+        }
+        counts.candidates += 1;
+        let file = self.file(files, counts)?;
+        let found = self.search(&file, tail.layout(), page, &wanted, buffers, counts)?;
+        if found == Lookup::Absent {
+            counts.false_candidates += 1;
+        }
+        Ok(found)
+    }
+
+    /// Tries every entry with the hash, from `page` on.
+    fn search(
+        &self,
+        file: &OpenFile,
+        layout: &SegmentLayout,
+        mut page: u64,
+        wanted: &Wanted<'_>,
+        buffers: &mut LookupBuffers,
+        counts: &mut ReadCounts,
+    ) -> Result<Lookup> {
+        let LookupBuffers {
+            page: page_buffer,
+            record,
+        } = buffers;
+        page_buffer.resize(PAGE_BYTES, 0);
+        while page < layout.page_count() {
+            let offset = layout.pages.span.offset + page * PAGE_BYTES as u64;
+            self.read(file, OPERATION, offset, page_buffer, counts)?;
+            let view = self.page(layout, page, page_buffer, OPERATION)?;
+            let mut index = view.lower_bound(wanted.hash);
+            while let Some(entry) = view
+                .entry(index)
+                .filter(|entry| entry.hash() == wanted.hash)
+            {
+                if let Some(found) = self.try_entry(file, layout, entry, wanted, record, counts)? {
+                    return Ok(found);
+                }
+                index += 1;
+            }
+            if view.last_hash() > wanted.hash {
+                break;
+            }
+            page += 1;
+        }
+        Ok(Lookup::Absent)
+    }
+
+    /// Reads the record of an entry; `None` if it is not the wanted key or is newer than the bound.
+    fn try_entry(
+        &self,
+        file: &OpenFile,
+        layout: &SegmentLayout,
+        entry: Entry,
+        wanted: &Wanted<'_>,
+        buffer: &mut Vec<u8>,
+        counts: &mut ReadCounts,
+    ) -> Result<Option<Lookup>> {
+        let offset = LocationSplit::SEGMENT.offset_bytes(entry.location());
+        let record = self.read_record(file, layout, entry, offset, buffer, counts)?;
+        let key = buffer.get(record.key.clone()).unwrap_or_default();
+        if record.keyspace != wanted.keyspace || key != wanted.key {
+            if self.hasher().hash(record.keyspace, key) != entry.hash() {
+                let what = "the record's key has another hash than its index entry";
+                return Err(self.damage(OPERATION, offset, what));
+            }
+            return Ok(None);
+        }
+        let sequence = record.sequence;
+        Ok((sequence <= wanted.bound).then_some(match record.kind {
+            RecordKind::Tombstone => Lookup::Tombstone { sequence },
+            RecordKind::Value => Lookup::Value {
+                sequence,
+                value: record.value,
+            },
+        }))
+    }
+
+    /// Reads and verifies the record of an entry into `buffer`.
+    fn read_record(
+        &self,
+        file: &OpenFile,
+        layout: &SegmentLayout,
+        entry: Entry,
+        offset: u64,
+        buffer: &mut Vec<u8>,
+        counts: &mut ReadCounts,
+    ) -> Result<RecordLayout> {
+        let damage = |what| self.damage(OPERATION, offset, what);
+        let records = layout.records.span;
+        if offset < records.offset || offset >= records.end() {
+            return Err(damage("an index entry points outside the records"));
+        }
+        let available = records.end() - offset;
+        let large = entry.size_class() == SIZE_CLASS_LARGE;
+        let first_bytes = match large {
+            true => LENGTHS_BYTES as u64,
+            false => size_class_bytes(entry.size_class()),
+        };
+        let first_bytes = first_bytes.min(available) as usize;
+        self.read_part(file, offset, 0..first_bytes, buffer, counts)?;
+        let record = record::decode(&buffer[..first_bytes]).map_err(damage)?;
+        if record.padded_bytes > available
+            || size_class_of(record.padded_bytes) != entry.size_class()
+            || (record.kind == RecordKind::Tombstone) != entry.tombstone()
+        {
+            return Err(damage("the record is not as its index entry says"));
+        }
+        let whole = record.value.end;
+        if large {
+            self.read_part(file, offset, first_bytes..whole, buffer, counts)?;
+        }
+        record::verify(&buffer[..whole], &record, self.record_base(), offset).map_err(damage)?;
+        if record.unknown_flags != 0 {
+            let found = SEGMENT_VERSION + 1;
+            return Err(newer(
+                OPERATION,
+                self.name(),
+                offset,
+                found,
+                "unknown record flags",
+            ));
+        }
+        Ok(record)
+    }
+
+    /// Reads a part of the record at `offset` into the same part of `buffer`, which only grows.
+    fn read_part(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        part: Range<usize>,
+        buffer: &mut Vec<u8>,
+        counts: &mut ReadCounts,
+    ) -> Result<()> {
+        if buffer.len() < part.end {
+            buffer.resize(part.end, 0);
+        }
+        let from = offset + part.start as u64;
+        self.read(file, OPERATION, from, &mut buffer[part], counts)
+    }
+}

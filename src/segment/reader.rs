@@ -1,0 +1,434 @@
+//! A sealed segment as readers hold it: what the manifest says, the tail once it was read, and the
+//! resident filter.
+//!
+//! First touch is one read: the tail, whose place the manifest knows. Before that the file's length is
+//! compared with the manifest's (no read); after it the footer's checksum and identity are. So a file
+//! that was swapped, cut or lengthened is found before anything in it is used. Damaged page fences are
+//! rebuilt from the pages, each under its own checksum; a damaged footer is `Corruption`. A failed
+//! first touch leaves nothing behind and is tried again by the next reader.
+//!
+//! Nothing else of a file is kept in memory: 4 bytes an index page, and the footer.
+
+use arc_swap::ArcSwapOption;
+
+use super::ReadCounts;
+use super::files::{FileSlot, FileTable, OpenFile};
+use super::footer::{Footer, FooterFault, SEGMENT_VERSION, SegmentCounts};
+use super::identity::{Chain, Domain, Seeds, SegmentIdentity, checksum};
+use super::layout::{FilterSection, SegmentLayout};
+use crate::env::FileName;
+use crate::env::io::{read_exact_at, uninterrupted};
+use crate::error::{Error, ErrorKind, Result};
+use crate::filter::{BLOCK_BYTES, Block, PIECE_BLOCKS, PIECE_BYTES, ResidentFilter};
+use crate::index::fence_of;
+use crate::index::page::{PAGE_BYTES, PageView};
+use crate::sync::{Arc, OnceLock};
+use crate::types::{Hasher, KeyHash};
+
+const OPERATION: &str = "open segment";
+
+/// Pages read at once when fences are rebuilt.
+const REBUILD_PAGES: usize = 16;
+
+/// What the manifest knows of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentMeta {
+    /// The file's number.
+    pub number: u64,
+    /// What it is.
+    pub identity: SegmentIdentity,
+    /// The file's length.
+    pub file_len: u64,
+    /// Where its tail (page fences and footer) starts.
+    pub tail_offset: u64,
+    /// The tail's length; it ends where the file does.
+    pub tail_len: u64,
+    /// The footer's checksum.
+    pub footer_checksum: u64,
+    /// Totals over its records.
+    pub counts: SegmentCounts,
+}
+
+/// The decoded tail.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Tail {
+    footer: Footer,
+    page_fences: Box<[u32]>,
+}
+
+impl Tail {
+    /// A tail from its parts.
+    pub(super) fn new(footer: Footer, page_fences: Vec<u32>) -> Self {
+        Self {
+            footer,
+            page_fences: page_fences.into_boxed_slice(),
+        }
+    }
+
+    /// The footer.
+    pub const fn footer(&self) -> &Footer {
+        &self.footer
+    }
+
+    /// Where the sections are.
+    pub const fn layout(&self) -> &SegmentLayout {
+        &self.footer.layout
+    }
+
+    /// The fence of each index page.
+    pub const fn page_fences(&self) -> &[u32] {
+        &self.page_fences
+    }
+}
+
+/// What a filter says of a hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filtered {
+    /// Certainly not here.
+    No,
+    /// Perhaps here.
+    Maybe,
+    /// No filter is in memory: perhaps here.
+    NotResident,
+}
+
+/// The result of loading a filter.
+#[derive(Debug)]
+pub enum FilterLoad {
+    /// Every piece is as it was written.
+    Loaded(ResidentFilter),
+    /// Damaged or not stored: to be treated as not there. Answers don't depend on it.
+    Absent(Error),
+}
+
+/// A sealed segment.
+#[derive(Debug)]
+pub struct Segment {
+    meta: SegmentMeta,
+    seeds: Seeds,
+    record_base: u32,
+    hasher: Hasher,
+    slot: Arc<FileSlot>,
+    tail: OnceLock<Tail>,
+    filter: ArcSwapOption<ResidentFilter>,
+}
+
+impl Segment {
+    /// A segment that the manifest names; its file is opened when first needed.
+    pub fn new(meta: SegmentMeta, hasher: Hasher) -> Self {
+        let seeds = meta.identity.seeds();
+        Self {
+            seeds,
+            record_base: seeds.record_base(),
+            hasher,
+            slot: FileSlot::new(FileName::segment(meta.number)),
+            tail: OnceLock::new(),
+            filter: ArcSwapOption::empty(),
+            meta,
+        }
+    }
+
+    /// A segment that was just written, whose tail need not be read.
+    pub fn with_tail(meta: SegmentMeta, hasher: Hasher, tail: Tail) -> Self {
+        let segment = Self::new(meta, hasher);
+        // A new cell is empty, so this can't fail.
+        let _ = segment.tail.set(tail);
+        segment
+    }
+
+    /// What the manifest knows of it.
+    pub const fn meta(&self) -> &SegmentMeta {
+        &self.meta
+    }
+
+    /// The file's name.
+    pub fn name(&self) -> FileName {
+        self.slot.name()
+    }
+
+    /// The store's hasher.
+    pub const fn hasher(&self) -> &Hasher {
+        &self.hasher
+    }
+
+    /// The tail, if it was read.
+    pub fn known_tail(&self) -> Option<&Tail> {
+        self.tail.get()
+    }
+
+    /// The tail, read at first touch: one read, if all is well.
+    pub fn tail(&self, files: &FileTable, counts: &mut ReadCounts) -> Result<&Tail> {
+        if let Some(tail) = self.tail.get() {
+            return Ok(tail);
+        }
+        let tail = self.read_tail(files, counts)?;
+        // Two readers may have read the same tail; either copy serves.
+        Ok(self.tail.get_or_init(|| tail))
+    }
+
+    /// Tests the resident filter, if there is one.
+    #[inline]
+    pub fn filter_may_contain(&self, hash: KeyHash, counts: &mut ReadCounts) -> Filtered {
+        match &*self.filter.load() {
+            None => Filtered::NotResident,
+            Some(filter) => {
+                counts.filter_tests += 1;
+                match filter.may_contain(hash) {
+                    true => Filtered::Maybe,
+                    false => Filtered::No,
+                }
+            }
+        }
+    }
+
+    /// Asks for the cache line that [`Self::filter_may_contain`] will test.
+    #[inline]
+    pub fn prefetch_filter(&self, hash: KeyHash) {
+        if let Some(filter) = &*self.filter.load() {
+            filter.prefetch(hash);
+        }
+    }
+
+    /// Makes a filter resident, or none; returns the one before.
+    pub fn set_filter(&self, filter: Option<Arc<ResidentFilter>>) -> Option<Arc<ResidentFilter>> {
+        self.filter.swap(filter)
+    }
+
+    /// The resident filter.
+    pub fn filter(&self) -> Option<Arc<ResidentFilter>> {
+        self.filter.load_full()
+    }
+
+    /// Reads the stored filter with this many bits a key, verified piece by piece. Reads of
+    /// [`PIECE_BYTES`], after the piece checksums. Errors are those of reading; damage is no error.
+    pub fn load_filter(
+        &self,
+        files: &FileTable,
+        bits_per_key: u16,
+        counts: &mut ReadCounts,
+    ) -> Result<FilterLoad> {
+        let tail = self.tail(files, counts)?;
+        let stored = tail.layout().filters.iter();
+        let mut stored = stored.filter(|filter| filter.shape.bits_per_key == bits_per_key);
+        let Some(section) = stored.next() else {
+            let detail = format!("no filter with {bits_per_key} bits a key is stored");
+            let error = Error::new(ErrorKind::Unsupported, "load filter", detail);
+            return Ok(FilterLoad::Absent(error.with_file(self.name())));
+        };
+        let file = files.open(&self.slot, counts)?;
+        match self.read_filter(&file, section, counts) {
+            Ok(filter) => Ok(FilterLoad::Loaded(filter)),
+            Err(error) if *error.kind() == ErrorKind::Corruption => Ok(FilterLoad::Absent(error)),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn read_filter(
+        &self,
+        file: &OpenFile,
+        stored: &FilterSection,
+        counts: &mut ReadCounts,
+    ) -> Result<ResidentFilter> {
+        let sums_span = stored.checksums();
+        let mut sums = vec![0; sums_span.bytes as usize];
+        self.read(file, "load filter", sums_span.offset, &mut sums, counts)?;
+        let mut blocks = Vec::with_capacity(stored.shape.blocks as usize);
+        let mut piece = [0; PIECE_BYTES];
+        let mut offset = stored.section.span.offset;
+        for sum in sums.as_chunks::<8>().0 {
+            let left = stored.shape.blocks as usize - blocks.len();
+            let piece = &mut piece[..left.min(PIECE_BLOCKS) * BLOCK_BYTES];
+            self.read(file, "load filter", offset, piece, counts)?;
+            if checksum(self.seeds.seed(Domain::Filter, offset), piece) != u64::from_le_bytes(*sum)
+            {
+                return Err(self.damage("load filter", offset, "filter piece checksum"));
+            }
+            blocks.extend(piece.as_chunks().0.iter().map(Block::from_bytes));
+            offset += piece.len() as u64;
+        }
+        ResidentFilter::new(stored.shape, blocks)
+            .ok_or_else(|| self.damage("load filter", offset, "filter block count"))
+    }
+
+    fn read_tail(&self, files: &FileTable, counts: &mut ReadCounts) -> Result<Tail> {
+        let file = files.open(&self.slot, counts)?;
+        let (footer, fences) = self.read_footer(&file, OPERATION, counts)?;
+        let page_fences = match self.fences_intact(&footer, &fences) {
+            true => fences
+                .as_chunks()
+                .0
+                .iter()
+                .map(|fence| u32::from_le_bytes(*fence))
+                .collect(),
+            false => self.rebuild_fences(&file, &footer, counts)?,
+        };
+        Ok(Tail::new(footer, page_fences))
+    }
+
+    /// Reads the tail: the footer, checked against the manifest, and the page fences, unchecked.
+    pub(super) fn read_footer(
+        &self,
+        file: &OpenFile,
+        operation: &'static str,
+        counts: &mut ReadCounts,
+    ) -> Result<(Footer, Vec<u8>)> {
+        self.check_length(file, operation)?;
+        let meta = &self.meta;
+        let mut bytes = vec![0; meta.tail_len as usize];
+        self.read(file, operation, meta.tail_offset, &mut bytes, counts)?;
+        let (footer, footer_len, sum) = Footer::decode(&bytes, meta.file_len)
+            .map_err(|fault| self.fault(operation, meta.tail_offset, fault))?;
+        let footer_offset = meta.file_len - footer_len as u64;
+        if let Some(what) = self.footer_fault(&footer, sum) {
+            return Err(self.damage(operation, footer_offset, what));
+        }
+        bytes.truncate(bytes.len() - footer_len);
+        Ok((footer, bytes))
+    }
+
+    /// Whether page fences as read are what was written.
+    pub(super) fn fences_intact(&self, footer: &Footer, fences: &[u8]) -> bool {
+        let seed = self.seeds.seed(Domain::PageFences, 0);
+        checksum(seed, fences) == footer.layout.page_fences.checksum
+    }
+
+    /// Compares the file's length and the tail's place before anything is read or allocated.
+    fn check_length(&self, file: &OpenFile, operation: &'static str) -> Result<()> {
+        let meta = &self.meta;
+        let length = uninterrupted(|| file.file().len());
+        let length = length.map_err(|cause| Error::io(operation, self.name(), cause))?;
+        if length != meta.file_len {
+            let detail = format!("{length} bytes long, the manifest says {}", meta.file_len);
+            let at = length.min(meta.file_len);
+            return Err(Error::corruption(operation, self.name(), at, detail));
+        }
+        if meta.tail_offset.checked_add(meta.tail_len) != Some(meta.file_len) {
+            return Err(self.damage(operation, meta.tail_offset, "tail place in the manifest"));
+        }
+        Ok(())
+    }
+
+    /// Compares a footer with the manifest; says what differs.
+    fn footer_fault(&self, footer: &Footer, sum: u64) -> Option<&'static str> {
+        let meta = &self.meta;
+        if sum != meta.footer_checksum {
+            Some("the footer is not the one that the manifest names")
+        } else if footer.identity != meta.identity {
+            Some("identity")
+        } else if footer.counts != meta.counts {
+            Some("record counts")
+        } else if footer.hash_bits != self.hasher.hash_bits() {
+            Some("hash bits")
+        } else if footer.layout.page_fences.span.offset != meta.tail_offset {
+            Some("tail place")
+        } else {
+            None
+        }
+    }
+
+    /// Takes the fences from the pages themselves.
+    fn rebuild_fences(
+        &self,
+        file: &OpenFile,
+        footer: &Footer,
+        counts: &mut ReadCounts,
+    ) -> Result<Vec<u32>> {
+        let layout = &footer.layout;
+        let pages = layout.page_count();
+        let mut fences = Vec::with_capacity(pages as usize);
+        let mut buffer = vec![0; REBUILD_PAGES.min(pages as usize) * PAGE_BYTES];
+        let mut chain = Chain::default();
+        while (fences.len() as u64) < pages {
+            let first = fences.len() as u64;
+            let now = (pages - first).min(REBUILD_PAGES as u64) as usize;
+            let offset = layout.pages.span.offset + first * PAGE_BYTES as u64;
+            let bytes = &mut buffer[..now * PAGE_BYTES];
+            self.read(file, OPERATION, offset, bytes, counts)?;
+            for page in bytes.as_chunks::<PAGE_BYTES>().0 {
+                let number = fences.len() as u64;
+                let view = self.page(layout, number, page, OPERATION)?;
+                chain.push(view.checksum());
+                fences.push(fence_of(view.last_hash(), footer.prefix_bits));
+            }
+        }
+        if chain.0 != layout.pages.checksum {
+            return Err(self.damage(OPERATION, layout.pages.span.offset, "index pages"));
+        }
+        Ok(fences)
+    }
+
+    /// Checks a page that was read.
+    pub(super) fn page<'a>(
+        &self,
+        layout: &SegmentLayout,
+        number: u64,
+        bytes: &'a [u8],
+        operation: &'static str,
+    ) -> Result<PageView<'a>> {
+        let seed = self.seeds.seed(Domain::IndexPage, number);
+        PageView::check(bytes, seed).map_err(|what| {
+            let offset = layout.pages.span.offset + number * PAGE_BYTES as u64;
+            self.damage(operation, offset, what)
+        })
+    }
+
+    /// Opens the file, or keeps it open.
+    pub(super) fn file(&self, files: &FileTable, counts: &mut ReadCounts) -> Result<Arc<OpenFile>> {
+        files.open(&self.slot, counts)
+    }
+
+    /// One counted read.
+    pub(super) fn read(
+        &self,
+        file: &OpenFile,
+        operation: &'static str,
+        offset: u64,
+        buffer: &mut [u8],
+        counts: &mut ReadCounts,
+    ) -> Result<()> {
+        counts.reads += 1;
+        counts.bytes += buffer.len() as u64;
+        read_exact_at(file.file(), buffer, offset)
+            .map_err(|cause| Error::io(operation, self.name(), cause).with_offset(offset))
+    }
+
+    /// The checksum seeds.
+    pub(super) const fn seeds(&self) -> Seeds {
+        self.seeds
+    }
+
+    /// The initial CRC of records.
+    pub(super) const fn record_base(&self) -> u32 {
+        self.record_base
+    }
+
+    /// The error for damage at `offset`.
+    pub(super) fn damage(&self, operation: &'static str, offset: u64, what: &str) -> Error {
+        Error::corruption(operation, self.name(), offset, what)
+    }
+
+    /// The error for a head or footer that can't be used.
+    pub(super) fn fault(&self, operation: &'static str, offset: u64, fault: FooterFault) -> Error {
+        match fault {
+            FooterFault::Damaged(what) => self.damage(operation, offset, what),
+            FooterFault::Newer(found, what) => newer(operation, self.name(), offset, found, what),
+        }
+    }
+}
+
+/// The error for a format newer than this build.
+pub(super) fn newer(
+    operation: &'static str,
+    name: FileName,
+    offset: u64,
+    found: u32,
+    what: &str,
+) -> Error {
+    let kind = ErrorKind::UnsupportedVersion {
+        found,
+        supported: SEGMENT_VERSION,
+    };
+    Error::new(kind, operation, what)
+        .with_file(name)
+        .with_offset(offset)
+}

@@ -1,0 +1,289 @@
+//! The store's public handle.
+
+use std::path::Path;
+
+use crate::batch::Batch;
+use crate::engine::Engine;
+use crate::engine::jobs::{self, EngineWork, Job, Progress};
+use crate::engine::ticket::{Ticket, TicketState};
+use crate::env::{DriverHandle, Env};
+use crate::error::{Error, ErrorKind, Result};
+use crate::keyspace::{Keyspace, KeyspaceInfo};
+use crate::options::{Background, Durability, KeyspaceOptions, Options};
+use crate::snapshot::{ReaderPin, Snapshot};
+use crate::stats::{Audit, OpenReport, Stats};
+use crate::sync::{Arc, Mutex, Ordering};
+use crate::types::Sequence;
+use crate::value::Value;
+
+/// An open store: a directory of keyspaces with one writing process. Cheap to clone; all handles share
+/// one opening and may be used from any thread.
+///
+/// The store ends when it is closed or its last handle (keyspaces, snapshots and tickets among them) is
+/// dropped. Dropping writes nothing: what was acknowledged is where its durability put it.
+#[derive(Clone, Debug)]
+pub struct Store {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// One opening: the engine and the threads that work for it.
+pub(crate) struct Inner {
+    pub engine: Arc<Engine>,
+    options: Options,
+    driver: Mutex<Option<Box<dyn DriverHandle>>>,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "store in {}", self.engine.env.vfs.describe())
+    }
+}
+
+impl Inner {
+    fn stop_driver(&self) {
+        self.engine.work.0.raise();
+        let driver = self.driver.lock().take();
+        if let Some(driver) = driver {
+            driver.join();
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.engine.shut();
+        self.stop_driver();
+    }
+}
+
+impl Store {
+    /// Opens the store in a directory, creating both if `create` is set (it is by default).
+    ///
+    /// Reads the manifest and the live logs; segment files are opened when first touched. Recovered
+    /// commits are written again before it returns. See [`Store::open_report`].
+    ///
+    /// Errors: `Locked`, `NotAStore`, `UnsupportedVersion`, `Corruption`, `MissingFile` (nothing on disk
+    /// was changed), `NoSpace`, `TooLarge` (memory below what the options or the logs need), `Io`.
+    ///
+    /// ```
+    /// use sealstone::{Durability, KeyspaceOptions, Options, Store};
+    /// # let directory = tempfile::tempdir()?;
+    /// let store = Store::open(directory.path().join("blocks"), Options::new())?;
+    /// let blocks = store.keyspace("blocks", KeyspaceOptions::write_once())?;
+    /// blocks.put(b"hash", b"block", Durability::Synced)?;
+    /// assert_eq!(blocks.get(b"hash")?.as_deref(), Some(&b"block"[..]));
+    /// store.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
+        let env = Env::real(path.as_ref()).map_err(|cause| Error::io_dir("open", cause))?;
+        Self::open_with(env, options)
+    }
+
+    /// Opens a store behind any environment. See [`Store::open`].
+    pub fn open_with(env: Env, options: Options) -> Result<Self> {
+        let settings = options.resolve()?;
+        let background = settings.background;
+        let driver = match (background, &env.driver) {
+            (Background::Manual, _) => None,
+            (Background::Threads(threads), Some(driver)) => Some((threads, driver.clone())),
+            (Background::Threads(_), None) => {
+                let detail = "this environment has no threads: use Background::Manual";
+                return Err(Error::invalid("open", detail));
+            }
+        };
+        let engine = Engine::open(env, settings)?;
+        let inner = Arc::new(Inner {
+            engine,
+            options,
+            driver: Mutex::new(None),
+        });
+        if let Some((threads, driver)) = driver {
+            let work = Arc::new(EngineWork::new(&inner.engine));
+            let handle = driver
+                .start(threads, work)
+                .map_err(|cause| Error::io_dir("open", cause))?;
+            *inner.driver.lock() = Some(handle);
+        }
+        Ok(Self { inner })
+    }
+
+    fn engine(&self) -> &Arc<Engine> {
+        &self.inner.engine
+    }
+
+    /// What opening found and did.
+    pub fn open_report(&self) -> OpenReport {
+        self.engine().report.clone()
+    }
+
+    /// The keyspace of that name, created (with one barrier) if it does not exist. A name has 1 to 255
+    /// bytes. `InvalidArgument` if it exists with another kind.
+    pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
+        let entry = self.engine().keyspace(name, options.kind)?;
+        Ok(Keyspace::new(self.inner.clone(), entry))
+    }
+
+    /// All keyspaces, by name.
+    pub fn keyspaces(&self) -> Vec<KeyspaceInfo> {
+        let keyspaces = self.engine().keyspaces.lock();
+        keyspaces.values().map(KeyspaceInfo::of).collect()
+    }
+
+    /// Checks the batch, takes everything that it needs, and queues it; the ticket resolves when a
+    /// [`commit_step`](Self::commit_step) has written it. A refused batch has no effect.
+    ///
+    /// Errors: `Busy` (memory is short now), `TooLarge` (never fits), `Conflict`, `Refused`, `NoSpace`,
+    /// `Poisoned`, `Closed`. Cost: one read or two per checked `WriteOnce` key that is not in memory.
+    pub fn submit(&self, batch: Batch<'_>, durability: Durability) -> Result<Ticket> {
+        let prepared = self.engine().prepare(batch)?;
+        let state = self.engine().submit(&prepared, durability)?;
+        self.ticket(state)
+    }
+
+    fn ticket(&self, state: Arc<TicketState>) -> Result<Ticket> {
+        if let Some(Err(error)) = state.outcome() {
+            return Err(error.clone());
+        }
+        Ok(Ticket {
+            inner: self.inner.clone(),
+            state,
+        })
+    }
+
+    /// Writes one group of queued batches, syncs once if one of them asks for it, and publishes them in
+    /// order; false if nothing is queued.
+    pub fn commit_step(&self) -> Result<bool> {
+        self.engine().check_open("commit")?;
+        self.engine().commit_step()
+    }
+
+    /// Writes a batch and returns its sequence once it is visible, and on stable storage if `Synced`.
+    /// Waits up to `write_deadline` for memory, helping with background jobs meanwhile.
+    ///
+    /// Errors: as [`submit`](Self::submit); `Busy` only after the deadline, or when no job that could
+    /// make room is left to run.
+    pub fn write(&self, batch: Batch<'_>, durability: Durability) -> Result<Sequence> {
+        let engine = self.engine();
+        let prepared = engine.prepare(batch)?;
+        let deadline = engine.env.clock.monotonic() + engine.settings.write_deadline;
+        loop {
+            let seen = engine.progress.count();
+            match engine.submit(&prepared, durability) {
+                Ok(state) => return self.ticket(state)?.wait(),
+                Err(error) if jobs::may_pass(error.kind()) => {
+                    engine.counters.stalls.add(1);
+                    self.make_room(error, seen, deadline)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Does something that may let a refused write pass, or gives its error back.
+    fn make_room(&self, error: Error, seen: u64, deadline: std::time::Duration) -> Result<()> {
+        let engine = self.engine();
+        if engine.env.clock.monotonic() >= deadline {
+            return Err(error);
+        }
+        let helped =
+            engine.commit_step()? || engine.run_first(jobs::QUANTUM_DEFAULT).unwrap_or(true);
+        if helped {
+            return Ok(());
+        }
+        let threads = !matches!(engine.settings.background, Background::Manual);
+        if !threads || *error.kind() == ErrorKind::NoSpace {
+            return Err(error);
+        }
+        let until = engine.next_due().map_or(deadline, |due| due.min(deadline));
+        engine.env.clock.wait(&engine.progress, seen, Some(until));
+        Ok(())
+    }
+
+    /// As [`write`](Self::write), but `Busy` at once when memory is short.
+    pub fn try_write(&self, batch: Batch<'_>, durability: Durability) -> Result<Sequence> {
+        self.submit(batch, durability)?.wait()
+    }
+
+    /// Returns once everything submitted so far is on stable storage: at most one barrier.
+    pub fn sync(&self) -> Result<()> {
+        let state = self.engine().submit_barrier(Durability::Synced)?;
+        self.ticket(state)?.wait().map(|_| ())
+    }
+
+    /// Ends the open generation, so that jobs write it to segments. Nothing happens if it is empty.
+    pub fn seal(&self) -> Result<()> {
+        let state = self.engine().submit_seal()?;
+        self.ticket(state)?.wait().map(|_| ())
+    }
+
+    /// The values of several keys, all from one version, in the order asked.
+    pub fn multi_get(&self, keys: &[(&Keyspace, &[u8])]) -> Result<Vec<Option<Value>>> {
+        let pin = ReaderPin::register(&self.inner, None, "multi_get")?;
+        Snapshot::new(pin).multi_get(keys)
+    }
+
+    /// A view of everything visible now.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        let pin = ReaderPin::register(&self.inner, None, "snapshot")?;
+        Ok(Snapshot::new(pin))
+    }
+
+    /// The last visible commit.
+    pub fn sequence(&self) -> Sequence {
+        self.engine().visible()
+    }
+
+    /// The last commit known to be on stable storage.
+    pub fn durable_sequence(&self) -> Sequence {
+        self.engine().durable.load(Ordering::Acquire)
+    }
+
+    /// The background jobs that could run now, most urgent first. Pure in the store's state and time.
+    pub fn runnable(&self) -> Vec<Job> {
+        self.engine().runnable()
+    }
+
+    /// Runs a bounded part of a job: about `quantum` records' worth. A failed job is tried again after
+    /// `retry_delay`.
+    pub fn run(&self, job: Job, quantum: u32) -> Result<Progress> {
+        self.engine().run(job, quantum)
+    }
+
+    /// Runs jobs until none is runnable.
+    pub fn drain(&self) -> Result<()> {
+        while self.engine().run_first(jobs::QUANTUM_DEFAULT)? {}
+        Ok(())
+    }
+
+    /// Counters and sizes.
+    pub fn stats(&self) -> Stats {
+        self.engine().stats()
+    }
+
+    /// Everything that the store holds, exactly: for tests and simulations.
+    pub fn audit(&self) -> Audit {
+        self.engine().audit()
+    }
+
+    /// Publishes what is queued, makes it durable, stops background work and frees the lock. Every
+    /// handle answers `Closed` from then on; values already handed out stay.
+    pub fn close(&self) -> Result<()> {
+        let result = self.engine().close();
+        self.inner.stop_driver();
+        result
+    }
+
+    /// Closes this opening and opens the store again: the way out of `Poisoned`. Old handles become
+    /// `Closed`.
+    pub fn reopen(&self) -> Result<Self> {
+        self.reopen_with(self.inner.options.clone())
+    }
+
+    /// As [`reopen`](Self::reopen), with other options.
+    pub fn reopen_with(&self, options: Options) -> Result<Self> {
+        // What could not be settled is what recovery is for.
+        let _ = self.close();
+        Self::open_with(self.engine().env.clone(), options)
+    }
+}
