@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::super::fences::decode_piece;
 use super::super::footer::{Footer, HEAD_BYTES, decode_head};
-use super::super::identity::{Domain, checksum};
+use super::super::identity::{Chain, Domain, checksum};
 use super::super::record;
 use super::damage::{is_typed, layout_of, reopened, resealed};
 use super::*;
@@ -78,6 +78,34 @@ fn verify_finds_an_index_that_is_not_of_the_records() {
         .get_at(KEYSPACE, &15_u32.to_be_bytes(), 9)
         .unwrap_err();
     is_typed(&error, fixture.name());
+}
+
+#[test]
+fn verify_finds_a_filter_that_is_not_of_the_entries() {
+    let build = Build::default();
+    let whole = build.open(&numbered(500, 4));
+    let layout = layout_of(&whole);
+    let mut bytes = whole.disk.bytes(whole.name());
+    // The first filter, one piece, with a bit less, under right checksums.
+    let span = layout.filters[0].section.span;
+    let (from, sums) = (
+        span.offset as usize,
+        layout.filters[0].checksums().offset as usize,
+    );
+    let set = (from..sums).find(|at| bytes[*at] != 0).unwrap();
+    bytes[set] &= bytes[set] - 1;
+    let seed = IDENTITY.seeds().seed(Domain::Filter, span.offset);
+    let sum = checksum(seed, &bytes[from..sums]);
+    bytes[sums..sums + 8].copy_from_slice(&sum.to_le_bytes());
+    let mut chain = Chain::default();
+    chain.push(sum);
+    let meta = resealed(whole.segment.meta(), &mut bytes, |footer| {
+        footer[120 + 3 * 40 + 32..120 + 4 * 40].copy_from_slice(&chain.0.to_le_bytes());
+    });
+    let damage = reopened(&build, &meta, bytes).verify().damage;
+    let found: Vec<_> = damage.iter().map(|d| (d.section, d.offset)).collect();
+    let block = (set - from) as u64 / 64 * 64;
+    assert_eq!(found, [("filter", span.offset + block)]);
 }
 
 #[test]
