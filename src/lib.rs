@@ -14,6 +14,7 @@ mod snapshot;
 mod stats;
 mod store;
 mod value;
+mod verify;
 
 #[doc(hidden)]
 pub mod filter;
@@ -44,3 +45,4 @@ pub use stats::{Audit, Cut, MemoryStats, OpenReport, RunAudit, Stats};
 pub use store::Store;
 pub use types::{KeyspaceId, KeyspaceKind, Sequence};
 pub use value::Value;
+pub use verify::{Damage, VerifyProgress, VerifyReport};

@@ -26,6 +26,7 @@ pub(crate) mod residency;
 pub(crate) mod states;
 pub(crate) mod submit;
 pub(crate) mod ticket;
+pub(crate) mod verify;
 pub(crate) mod version;
 
 use std::collections::{BTreeMap, VecDeque};
