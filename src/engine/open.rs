@@ -21,7 +21,9 @@ use crate::engine::registry::Registry;
 use crate::engine::residency::{FILTER_BITS_RESIDENT, Residency};
 use crate::engine::version::{Run, Version};
 use crate::engine::{CommitState, Engine, Sizes, memtable_options};
-use crate::env::{Env, FileKind, FileName, IoErrorKind, Listing, LockGuard, LockMode, io};
+use crate::env::{
+    Env, FileKind, FileName, IoErrorKind, Listing, LockGuard, LockMode, OpenMode, io,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{self, FRAME_HEADER_BYTES, LOG_HEADER_BYTES, SEAL_FRAME_BYTES};
 use crate::manifest::{self, LogEntry, ManifestState, ManifestWriter};
@@ -130,6 +132,7 @@ impl Engine {
             gate: RwLock::new(()),
             creating: Mutex::new(()),
             report: OpenReport::default(),
+            stored_logs: (0, 0),
             _scratch: scratch,
             region,
             sizes,
@@ -140,6 +143,13 @@ impl Engine {
 
     fn open_read_only(&mut self, state: &ManifestState) -> Result<()> {
         let recovered = self.recover(state)?;
+        for log in &state.logs {
+            let name = FileName::log(log.number);
+            let bytes = io::uninterrupted(|| self.env.vfs.open(name, OpenMode::Read)?.len())
+                .map_err(|cause| Error::io("open", name, cause))?;
+            self.stored_logs.0 += 1;
+            self.stored_logs.1 += bytes;
+        }
         self.report.recovered_through = recovered.through;
         self.enter(recovered, state);
         Ok(())
