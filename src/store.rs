@@ -82,7 +82,7 @@ impl Store {
 
     /// Opens a store behind any environment. See [`Store::open`].
     pub fn open_with(env: Env, options: Options) -> Result<Self> {
-        let settings = options.resolve()?;
+        let settings = options.resolve(env.driver.is_some())?;
         let background = settings.background;
         let driver = match (background, &env.driver) {
             (Background::Manual, _) => None,

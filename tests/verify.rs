@@ -197,26 +197,22 @@ fn damage_that_keeps_a_store_from_opening_is_named() {
 #[test]
 fn a_manifest_that_lost_its_edits_is_damage() {
     let env = filled();
-    let old = {
-        let file = env
-            .vfs
-            .open(FileName::MANIFEST, OpenMode::Read)
-            .expect("opens");
-        let mut bytes = vec![0; file.len().expect("a length") as usize];
-        file.read_at(&mut bytes, 0).expect("reads");
-        bytes
-    };
-    // Logs and segments come after this state.
     let store = Store::open_with(env.clone(), small()).expect("opens");
-    fill(&store, 100, 30);
+    let mode = OpenMode::ReadWrite;
+    let file = env.vfs.open(FileName::MANIFEST, mode).expect("opens");
+    let mut old = vec![0; file.len().expect("a length") as usize];
+    assert_eq!(file.read_at(&mut old, 0), Ok(old.len()));
+    // Segments come after this state, and a log that holds commits.
+    fill(&store, 100, 100);
+    store.drain().expect("flushes");
+    fill(&store, 200, 3);
     store.close().expect("closes");
-    let file = env
-        .vfs
-        .open(FileName::MANIFEST, OpenMode::ReadWrite)
-        .expect("opens");
+    let file = env.vfs.open(FileName::MANIFEST, mode).expect("opens");
     file.set_len(0).expect("cuts");
     file.write_at(&old, 0).expect("writes");
-    assert!(!closed(&env).is_clean());
+    let report = closed(&env);
+    assert_eq!(report.damaged[0].file, FileName::MANIFEST, "{report:?}");
+    assert!(report.damaged[0].what.contains("lost an edit"));
 }
 
 #[test]
