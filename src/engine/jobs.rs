@@ -103,7 +103,7 @@ impl Engine {
         if retire {
             jobs.push(Job::Retire);
         }
-        if spare && !poisoned && due(maintenance.spare_retry_at) {
+        if spare && !flush && !poisoned && due(maintenance.spare_retry_at) {
             jobs.push(Job::SpareLog);
         }
         if !maintenance.unlinks.is_empty() && !poisoned && due(maintenance.unlink_retry_at) {
@@ -202,7 +202,10 @@ impl Engine {
     }
 
     fn run_spare(&self) -> Result<Progress> {
-        if !self.spare_wanted() {
+        // A flush makes a spare of its own: one at a time, so that logs are used in the order of their
+        // numbers.
+        let slot = self.flush.lock();
+        if slot.current.is_some() || !self.spare_wanted() {
             return Ok(Progress::Nothing);
         }
         self.maintenance.lock().spare_retry_at = None;
@@ -348,6 +351,14 @@ impl Work for EngineWork {
 
     fn signal(&self) -> &Signal {
         &self.signal.0
+    }
+
+    fn panicked(&self) {
+        // Nobody knows what was half done: no write may build on it.
+        if let Some(engine) = self.engine.upgrade() {
+            let detail = "a background job panicked; this is a defect of sealstone";
+            engine.poison(&Error::new(ErrorKind::Io, "maintenance", detail));
+        }
     }
 }
 
