@@ -233,7 +233,8 @@ impl Engine {
         payload: &[u8],
         recovered: &mut Recovered,
     ) -> Result<bool> {
-        let ops = decode_ops(entry, frame, payload, &self.hasher)?;
+        let name = FileName::log(entry.number);
+        let ops = decode_ops(name, frame, payload, &self.hasher)?;
         if recovered.open.is_none() {
             let Some(open) = self.recovery_generation(recovered) else {
                 return Ok(false);
@@ -388,7 +389,8 @@ impl Engine {
     }
 }
 
-fn log_identity(state: &ManifestState, entry: &LogEntry) -> LogIdentity {
+/// Which log a manifest means by an entry.
+pub(super) fn log_identity(state: &ManifestState, entry: &LogEntry) -> LogIdentity {
     let LogEntry {
         number,
         incarnation,
@@ -402,20 +404,13 @@ fn log_identity(state: &ManifestState, entry: &LogEntry) -> LogIdentity {
 }
 
 /// The operations of a commit frame whose checksum holds.
-fn decode_ops<'p>(
-    entry: &LogEntry,
+pub(super) fn decode_ops<'p>(
+    log: FileName,
     frame: &Frame,
     payload: &'p [u8],
     hasher: &crate::types::Hasher,
 ) -> Result<Vec<Op<'p>>> {
-    let bad = |what: &str| {
-        Error::corruption(
-            "recover",
-            FileName::log(entry.number),
-            frame.offset,
-            what.to_string(),
-        )
-    };
+    let bad = |what: &str| Error::corruption("recover", log, frame.offset, what.to_string());
     let mut ops = Vec::new();
     let mut rest = payload;
     while !rest.is_empty() {
