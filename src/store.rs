@@ -82,7 +82,7 @@ impl Store {
 
     /// Opens a store behind any environment. See [`Store::open`].
     pub fn open_with(env: Env, options: Options) -> Result<Self> {
-        let settings = options.resolve()?;
+        let settings = options.resolve(env.driver.is_some())?;
         let background = settings.background;
         let driver = match (background, &env.driver) {
             (Background::Manual, _) => None,
@@ -250,10 +250,19 @@ impl Store {
         self.engine().run(job, quantum)
     }
 
-    /// Runs jobs until none is runnable.
+    /// Runs jobs until none is runnable and no thread is at one.
     pub fn drain(&self) -> Result<()> {
-        while self.engine().run_first(jobs::QUANTUM_DEFAULT)? {}
-        Ok(())
+        let engine = self.engine();
+        loop {
+            let seen = engine.progress.count();
+            if engine.run_first(jobs::QUANTUM_DEFAULT)? {
+                continue;
+            }
+            if !engine.is_working() {
+                return Ok(());
+            }
+            engine.wait_for_progress(seen);
+        }
     }
 
     /// Counters and sizes.

@@ -1,5 +1,4 @@
 //! The built command on stores: real input, odd input, and what a store says of damage.
-#![cfg(feature = "engine")]
 #![allow(
     clippy::disallowed_methods,
     reason = "tests look at files from outside"

@@ -9,6 +9,9 @@
 //!                                  |         -> write, power loss -> open      life goes on
 //!                                  +-> states of the recovery -> (crash) -> open, check    S6
 //! ```
+//! The state after a call is the state before the next one, so it is tried by itself only where the
+//! driver learned something between the two, and at the end.
+//!
 //! Checked at each open: `durable <= recovered <= issued`, and the content by scans both ways and by
 //! point reads of every key ever written.
 
@@ -27,7 +30,7 @@ pub struct Limits {
     /// Seeded subsets per crash point, beside nothing, everything and process death.
     pub subsets: u64,
     /// Crashes per crash point of a recovery; 0 leaves recoveries alone.
-    pub in_recovery: usize,
+    pub in_recovery: u64,
     /// Every n-th crash point of a recovery is tried; the rest is left to other recoveries.
     pub recovery_stride: u64,
     /// Failures after which it ends.
@@ -76,6 +79,21 @@ pub struct Report {
     pub failures: Vec<Failure>,
 }
 
+impl Report {
+    /// One line for people.
+    pub fn line(&self, took: std::time::Duration) -> String {
+        format!(
+            "{} mutating calls, {} crash points and {} in recoveries, {} opens, {} failures, {:.1} s",
+            self.mutations,
+            self.crash_points,
+            self.recovery_points,
+            self.opens,
+            self.failures.len(),
+            took.as_secs_f64()
+        )
+    }
+}
+
 /// Runs `script` and every crash of it.
 ///
 /// # Errors
@@ -98,9 +116,10 @@ pub fn explore<S: Subject>(
         marks: &marks,
         limits,
     };
+    let points = distinct(&states);
     let parts = spawn_all(limits.threads, |worker| {
         let mut report = Report::default();
-        for recorded in states.iter().skip(worker).step_by(limits.threads) {
+        for recorded in points.iter().skip(worker).step_by(limits.threads) {
             explorer.point(recorded, &mut report);
             if report.failures.len() >= limits.failures_max {
                 break;
@@ -110,15 +129,29 @@ pub fn explore<S: Subject>(
     });
     let mut report = Report {
         mutations: env.disk.mutations(),
+        crash_points: states.len() as u64,
         ..Report::default()
     };
     for part in parts {
-        report.crash_points += part.crash_points;
         report.recovery_points += part.recovery_points;
         report.opens += part.opens;
         report.failures.extend(part.failures);
     }
     Ok(report)
+}
+
+/// The states that differ from the next one in content or in what the driver knew.
+fn distinct(states: &[Recorded]) -> Vec<&Recorded> {
+    let repeated = |(index, recorded): &(usize, &Recorded)| {
+        let next = states.get(index + 1);
+        recorded.place == Place::After && next.is_some_and(|next| next.mark == recorded.mark)
+    };
+    states
+        .iter()
+        .enumerate()
+        .filter(|state| !repeated(state))
+        .map(|(_, state)| state)
+        .collect()
 }
 
 struct Explorer<'a, S: Subject> {
@@ -145,7 +178,6 @@ fn subset(seed: u64) -> Crash {
 
 impl<S: Subject> Explorer<'_, S> {
     fn point(&self, recorded: &Recorded, report: &mut Report) {
-        report.crash_points += 1;
         let point = recorded.mutation * 3 + recorded.place as u64;
         let mut crashes = vec![Crash::Power(Survivors::NOTHING)];
         if !recorded.state.is_settled() {
@@ -185,32 +217,33 @@ impl<S: Subject> Explorer<'_, S> {
     }
 
     /// The crashes tried in a recovery. Which kind falls on which place turns with the point, so that
-    /// neighbouring points cover what one leaves out.
-    fn chosen<'r>(
-        &self,
-        recoveries: &'r [Recorded],
-        point: u64,
-    ) -> impl Iterator<Item = (&'r Recorded, Crash)> {
-        let (stride, count) = (
-            self.limits.recovery_stride.max(1),
-            self.limits.in_recovery as u64,
-        );
-        let due = move |index: u64| (index + point).is_multiple_of(stride);
-        recoveries
-            .iter()
-            .zip(0_u64..)
-            .filter(move |(_, index)| due(*index))
-            .flat_map(move |(recorded, index)| {
-                (0..count).map(move |n| {
-                    let turn = point + index + n;
-                    let crash = match turn % 4 {
-                        0 => Crash::Power(Survivors::NOTHING),
-                        1 => Crash::Kill,
-                        _ => subset(turn * 31 + point),
-                    };
-                    (recorded, crash)
-                })
-            })
+    /// neighbouring points cover what one leaves out. What leaves the same bytes as the last one that
+    /// kept nothing is left out.
+    fn chosen<'r>(&self, recoveries: &'r [Recorded], point: u64) -> Vec<(&'r Recorded, Crash)> {
+        let nothing = Crash::Power(Survivors::NOTHING);
+        let mut last: Option<&State> = None;
+        let mut chosen = Vec::new();
+        for (recorded, index) in distinct(recoveries).into_iter().zip(point..) {
+            if !index.is_multiple_of(self.limits.recovery_stride.max(1)) {
+                continue;
+            }
+            for turn in index..index + self.limits.in_recovery {
+                let crash = match turn % 4 {
+                    _ if recorded.state.is_settled() => nothing,
+                    0 => nothing,
+                    1 => Crash::Kill,
+                    _ => subset(turn * 31 + point),
+                };
+                if crash == nothing {
+                    if last.is_some_and(|last| last.same_durable(&recorded.state)) {
+                        continue;
+                    }
+                    last = Some(&recorded.state);
+                }
+                chosen.push((recorded, crash));
+            }
+        }
+        chosen
     }
 
     /// Opens after a crash, and looks at what may follow. Returns the states of the recovery.

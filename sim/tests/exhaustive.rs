@@ -18,7 +18,10 @@ fn the_right_miniature_passes() {
     let report = run::<Mini>(&Plant::None, &mini_script(), &Limits::default());
     println!("{report:?}");
     assert!(report.mutations >= 200 && report.crash_points == 3 * report.mutations);
-    assert!(report.recovery_points > 10 * report.crash_points);
+    assert!(
+        report.recovery_points > 10 * report.crash_points,
+        "{report:?}"
+    );
     assert!(report.failures.is_empty(), "{:#?}", report.failures);
 }
 
@@ -44,4 +47,22 @@ fn each_wrong_miniature_that_needs_no_fault_is_caught() {
             "{plant:?}: {caught:?}"
         );
     }
+}
+
+/// The gate: sealstone itself, every crash of the script and every crash of every recovery.
+#[cfg(feature = "store")]
+#[test]
+fn sealstone_survives_every_crash() {
+    use sealstone_sim::command::timed;
+    use sealstone_sim::store::SimStore;
+
+    let script = standard(&SimStore::kinds(), 6);
+    let limits = Limits {
+        subsets: 1,
+        ..Limits::default()
+    };
+    let (report, took) = timed(|| run::<SimStore>(&SimStore::options(), &script, &limits));
+    println!("{}", report.line(took));
+    assert!(report.failures.is_empty(), "{:#?}", report.failures);
+    assert!(report.mutations >= 200, "{}", report.mutations);
 }

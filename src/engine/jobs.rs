@@ -74,6 +74,8 @@ struct Busy<'a> {
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
         self.engine.maintenance.lock().busy.remove(&self.job);
+        // For those who wait until nothing is at work.
+        self.engine.progress.raise();
     }
 }
 
@@ -297,6 +299,11 @@ impl Engine {
         maintenance.roll_wanted = false;
         maintenance.roll_retry_at = None;
         Ok(Progress::Finished)
+    }
+
+    /// Whether somebody is at a job, which is then not runnable for others.
+    pub fn is_working(&self) -> bool {
+        !self.maintenance.lock().busy.is_empty()
     }
 
     /// Runs the first runnable job; false if there is none. Errors leave their mark in retry times and

@@ -26,6 +26,7 @@ pub(crate) mod residency;
 pub(crate) mod states;
 pub(crate) mod submit;
 pub(crate) mod ticket;
+pub(crate) mod verify;
 pub(crate) mod version;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -144,6 +145,8 @@ pub(crate) struct Engine {
     /// Held for reading by every job's quantum: closing waits for it.
     pub gate: RwLock<()>,
     pub report: OpenReport,
+    /// Read-only: how many logs the manifest names, and their file bytes.
+    pub stored_logs: (u64, u64),
     /// The flush's share of the region, held for good.
     pub _scratch: Option<Permit>,
 }

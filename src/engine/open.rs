@@ -8,7 +8,7 @@
 //!
 //! An open that is refused (lock, version, corruption, missing file) removes and writes nothing.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use arc_swap::ArcSwap;
 
@@ -21,7 +21,9 @@ use crate::engine::registry::Registry;
 use crate::engine::residency::{FILTER_BITS_RESIDENT, Residency};
 use crate::engine::version::{Run, Version};
 use crate::engine::{CommitState, Engine, Sizes, memtable_options};
-use crate::env::{Env, FileKind, FileName, IoErrorKind, Listing, LockGuard, LockMode, io};
+use crate::env::{
+    Env, FileKind, FileName, IoErrorKind, Listing, LockGuard, LockMode, OpenMode, io,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{self, FRAME_HEADER_BYTES, LOG_HEADER_BYTES, SEAL_FRAME_BYTES};
 use crate::manifest::{self, LogEntry, ManifestState, ManifestWriter};
@@ -36,7 +38,12 @@ use crate::types::Hasher;
 impl Engine {
     /// Opens or creates the store behind `env`.
     pub fn open(env: Env, settings: Settings) -> Result<Arc<Self>> {
-        let lock = take_lock(&env, &settings)?;
+        let mode = if settings.read_only {
+            LockMode::Shared
+        } else {
+            LockMode::Exclusive
+        };
+        let lock = take_lock(&env, settings.create, mode)?;
         let listing = list(&env)?;
         let (state, created, cut_bytes) = match manifest::read(&*env.vfs)? {
             Some(read) => (read.state, false, read.cut_bytes),
@@ -125,6 +132,7 @@ impl Engine {
             gate: RwLock::new(()),
             creating: Mutex::new(()),
             report: OpenReport::default(),
+            stored_logs: (0, 0),
             _scratch: scratch,
             region,
             sizes,
@@ -135,6 +143,13 @@ impl Engine {
 
     fn open_read_only(&mut self, state: &ManifestState) -> Result<()> {
         let recovered = self.recover(state)?;
+        for log in &state.logs {
+            let name = FileName::log(log.number);
+            let bytes = io::uninterrupted(|| self.env.vfs.open(name, OpenMode::Read)?.len())
+                .map_err(|cause| Error::io("open", name, cause))?;
+            self.stored_logs.0 += 1;
+            self.stored_logs.1 += bytes;
+        }
         self.report.recovered_through = recovered.through;
         self.enter(recovered, state);
         Ok(())
@@ -301,7 +316,7 @@ fn version_of(state: &ManifestState, hasher: Hasher) -> Version {
     version
 }
 
-fn list(env: &Env) -> Result<Listing> {
+pub(super) fn list(env: &Env) -> Result<Listing> {
     io::uninterrupted(|| env.vfs.list()).map_err(|cause| match cause.kind {
         IoErrorKind::NotFound => {
             Error::new(ErrorKind::NotAStore, "open", env.vfs.describe()).with_cause(cause)
@@ -311,8 +326,8 @@ fn list(env: &Env) -> Result<Listing> {
 }
 
 /// Takes the lock. A directory that is no store and is not to become one is left as it is.
-fn take_lock(env: &Env, settings: &Settings) -> Result<Box<dyn LockGuard>> {
-    if settings.create {
+pub(super) fn take_lock(env: &Env, create: bool, mode: LockMode) -> Result<Box<dyn LockGuard>> {
+    if create {
         io::uninterrupted(|| env.vfs.create_root())
             .map_err(|cause| Error::io_dir("create", cause))?;
     } else {
@@ -322,11 +337,6 @@ fn take_lock(env: &Env, settings: &Settings) -> Result<Box<dyn LockGuard>> {
             return Err(no_manifest(env, numbered));
         }
     }
-    let mode = if settings.read_only {
-        LockMode::Shared
-    } else {
-        LockMode::Exclusive
-    };
     io::uninterrupted(|| env.vfs.try_lock(mode))
         .map_err(|cause| Error::io("open", FileName::LOCK, cause))
 }
@@ -386,14 +396,20 @@ fn validate(env: &Env, state: &ManifestState, listing: &Listing) -> Result<()> {
         let detail = "the manifest names it, the directory does not hold it";
         return Err(Error::new(ErrorKind::MissingFile, "open", detail).with_file(missing));
     }
+    check_unnamed_logs(env, state, listing)
+}
+
+/// No log that the manifest does not name, newer than all that it does, holds commits of this store.
+pub(super) fn check_unnamed_logs(
+    env: &Env,
+    state: &ManifestState,
+    listing: &Listing,
+) -> Result<()> {
     let newest_named = state.logs.iter().map(|log| log.number).max().unwrap_or(0);
-    let named: BTreeMap<_, _> = state.logs.iter().map(|log| (log.number, log)).collect();
-    let unnamed = listing.names.iter().filter(|name| {
-        name.kind == FileKind::Log
-            && !name.temporary
-            && name.number > newest_named
-            && !named.contains_key(&name.number)
-    });
+    let unnamed = listing
+        .names
+        .iter()
+        .filter(|name| name.kind == FileKind::Log && !name.temporary && name.number > newest_named);
     for name in unnamed {
         let Some((identity, has_frame)) = log::probe(&*env.vfs, *name)? else {
             continue;

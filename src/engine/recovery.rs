@@ -22,7 +22,7 @@ use crate::log::{
     self, Frame, FrameToWrite, LOG_VERSION, LogExpectation, LogIdentity, LogReader, LogWriter,
     Tail, record,
 };
-use crate::manifest::{LogEntry, ManifestState};
+use crate::manifest::{KeyspaceEntry, LogEntry, ManifestState};
 use crate::memory::Owner;
 use crate::memtable::{BatchShape, Memtable, Op};
 use crate::segment::SegmentWriter;
@@ -235,8 +235,9 @@ impl Engine {
         payload: &[u8],
         recovered: &mut Recovered,
     ) -> Result<bool> {
-        let ops = decode_ops(entry, frame, payload, &self.hasher)?;
-        check_named(state, entry, frame, &ops)?;
+        let name = FileName::log(entry.number);
+        let ops = decode_ops(name, frame, payload, &self.hasher)?;
+        check_named(&state.keyspaces, name, frame, &ops)?;
         if recovered.open.is_none() {
             let Some(open) = self.recovery_generation(recovered) else {
                 return Ok(false);
@@ -391,7 +392,8 @@ impl Engine {
     }
 }
 
-fn log_identity(state: &ManifestState, entry: &LogEntry) -> LogIdentity {
+/// Which log a manifest means by an entry.
+pub(super) fn log_identity(state: &ManifestState, entry: &LogEntry) -> LogIdentity {
     let LogEntry {
         number,
         incarnation,
@@ -404,52 +406,43 @@ fn log_identity(state: &ManifestState, entry: &LogEntry) -> LogIdentity {
     }
 }
 
-/// A keyspace is durably named before a handle to it exists: a record of one that is not named proves
-/// that the manifest lost an edit.
-fn check_named(
-    state: &ManifestState,
-    entry: &LogEntry,
+/// A keyspace is durably named before a handle to it exists: a record of one that is not among those
+/// named (sorted by id) proves that the manifest lost an edit.
+pub(super) fn check_named(
+    keyspaces: &[KeyspaceEntry],
+    log: FileName,
     frame: &Frame,
     ops: &[Op<'_>],
 ) -> Result<()> {
     let named = |id| {
-        let place = state.keyspaces.binary_search_by_key(&id, |named| named.id);
-        place.is_ok()
+        keyspaces
+            .binary_search_by_key(&id, |named| named.id)
+            .is_ok()
     };
     let Some(op) = ops.iter().find(|op| !named(op.keyspace)) else {
         return Ok(());
     };
     let detail = format!(
-        "it does not name keyspace {:#x}, of which {} holds a record at byte {}: it lost an edit",
-        op.keyspace.0,
-        FileName::log(entry.number),
-        frame.offset
+        "it does not name keyspace {:#x}, of which {log} holds a record at byte {}: it lost an edit",
+        op.keyspace.0, frame.offset
     );
     Err(Error::corruption("recover", FileName::MANIFEST, 0, detail))
 }
 
 /// The operations of a commit frame whose checksum holds.
-fn decode_ops<'p>(
-    entry: &LogEntry,
+pub(super) fn decode_ops<'p>(
+    log: FileName,
     frame: &Frame,
     payload: &'p [u8],
     hasher: &crate::types::Hasher,
 ) -> Result<Vec<Op<'p>>> {
-    let bad = |what: &str| {
-        Error::corruption(
-            "recover",
-            FileName::log(entry.number),
-            frame.offset,
-            what.to_string(),
-        )
-    };
+    let bad = |what: &str| Error::corruption("recover", log, frame.offset, what.to_string());
     let mut ops = Vec::new();
     let mut rest = payload;
     while !rest.is_empty() {
         if record::is_newer(rest) {
             let error = log::unsupported(LOG_VERSION + 1, "a record of an unknown form");
-            let name = FileName::log(entry.number);
-            return Err(error.with_file(name).with_offset(frame.offset));
+            return Err(error.with_file(log).with_offset(frame.offset));
         }
         let layout =
             record::decode_header(rest).ok_or_else(|| bad("a record header is invalid"))?;

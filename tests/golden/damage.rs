@@ -8,12 +8,11 @@ use crate::report;
 /// The images that are damaged: the others have the same kinds of files.
 const DAMAGED: [&str; 2] = ["small", "hash-collisions"];
 
-/// How many places of a file are flipped.
-const FLIPS: usize = 12;
+/// How many places of a log or manifest are flipped.
+const FLIPS: usize = 8;
 
-/// Places of a segment, from its end, that an even spread would miss: in a section's description, the
-/// counts, the footer's checksum, the trailer's length and version.
-const FOOTER: [usize; 5] = [300, 340, 20, 16, 12];
+/// Places of a segment's footer, from the end: in its counts, its checksum, its length, its version.
+const FOOTER: [usize; 4] = [320, 20, 16, 12];
 
 /// Something that happens to a file.
 #[derive(Clone, Copy, Debug)]
@@ -81,27 +80,50 @@ pub fn cases(images: &Path) -> Vec<Case> {
     cases
 }
 
-/// Flips spread over the bytes in use, two cuts, and the loss of all. A log without frames is its head.
+/// Flips, two cuts, and the loss of all. A log without frames is its head.
 fn damages(name: &str, bytes: &[u8]) -> Vec<Damage> {
     let used = bytes
         .iter()
         .rposition(|byte| *byte != 0)
         .map_or(0, |at| at + 1);
-    if used <= 64 {
+    let flips = if name.ends_with(".seg") {
+        segment_places(bytes)
+    } else if used <= 64 {
         return vec![
             Damage::Flip(8),
             Damage::Flip(32),
             Damage::Cut(40),
             Damage::Remove,
         ];
-    }
-    // From the end, so that the last byte, which is never padding, is one of them.
-    let flips = (0..FLIPS).map(|n| used - 1 - used / FLIPS * n);
-    let footer = FOOTER.map(|back| used - back).into_iter();
-    let footer = footer.filter(|_| name.ends_with(".seg"));
+    } else {
+        // From the end, so that the last byte, which is never padding, is one of them.
+        (0..FLIPS).map(|n| used - 1 - used / FLIPS * n).collect()
+    };
     let cuts = [used / 2, used - 1].map(Damage::Cut);
-    let flips = flips.chain(footer).map(Damage::Flip);
+    let flips = flips.into_iter().map(Damage::Flip);
     flips.chain(cuts).chain([Damage::Remove]).collect()
+}
+
+/// The head, the first and the last byte of every section, the padding, and the footer.
+fn segment_places(bytes: &[u8]) -> Vec<usize> {
+    let number = |at: usize| {
+        let bytes = bytes[at..].first_chunk().expect("a footer");
+        u64::from_le_bytes(*bytes) as usize
+    };
+    let footer = bytes.len() - number(bytes.len() - 16) % (1 << 32);
+    let sections = number(footer + 116) % (1 << 16);
+    let mut places = vec![20];
+    for n in 0..sections {
+        let at = footer + 120 + 40 * n;
+        let (first, length) = (number(at + 8), number(at + 16));
+        places.extend([first, first + length - 1]);
+        if n == 1 {
+            places.push(first + length);
+        }
+    }
+    places.extend(FOOTER.map(|back| bytes.len() - back));
+    places.push(bytes.len() - 1);
+    places
 }
 
 /// The table: a line for each case, then what is found, indented.

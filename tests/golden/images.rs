@@ -219,7 +219,7 @@ fn large_values() -> Script {
     steps.push(synced((0..8).map(shared)));
     steps.push(Step::Seal);
     steps.push(Step::Drain);
-    steps.push(synced([put("often", "largest", value(99, 5000))]));
+    steps.push(synced([put("often", "largest", value(99, 3000))]));
     steps.push(Step::Close);
     Script {
         options: options(5).seal_bytes(12_000).batch_bytes_max(6500),

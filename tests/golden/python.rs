@@ -52,8 +52,7 @@ fn python_reads_the_images() {
 
 #[test]
 fn python_sees_the_damage() {
-    // One in seven: a process for each takes a while. The number has no factor in common with the
-    // number of cases a file.
+    // One in seven, over all kinds of file: a process for each takes a while.
     for case in damage::cases(&corpus()).iter().step_by(7) {
         let (_guard, store) = case.copy(&corpus());
         let Some(output) = python("reader.py", &store) else {

@@ -106,17 +106,20 @@ fn opening(report: &OpenReport) -> String {
     text
 }
 
-/// What is damaged in a store, a line each.
+/// What verification lists, a line each.
 pub fn damage(store: &Path) -> String {
-    let found = Store::open_with(env(store), options().read_only(true)).and_then(|store| {
-        contents(&store)?;
-        Ok(())
-    });
-    match found {
-        Ok(()) => "  no damage\n".to_owned(),
-        // Some errors name the directory, which is another one every time.
-        Err(error) => format!("  {}\n", line(&error)).replace(&*store.to_string_lossy(), "STORE"),
+    let report = match Store::verify_closed(&env(store), &mut |_| ()) {
+        Ok(report) => report,
+        Err(error) => return format!("  refused: {}\n", line(&error)),
+    };
+    assert_eq!(report.unlisted, 0, "small stores, few damages");
+    let mut text = format!("  {} files, {} records\n", report.files, report.records);
+    for damage in &report.damaged {
+        let (file, offset, what) = (damage.file, damage.offset, &damage.what);
+        let _ = writeln!(text, "  {file} at byte {offset}: {what}");
     }
+    // Some errors name the directory, which is another one every time.
+    text.replace(&*store.to_string_lossy(), "STORE")
 }
 
 /// The parts of an error that say where it happened.
