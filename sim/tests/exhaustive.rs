@@ -59,6 +59,7 @@ fn sealstone_survives_every_crash() {
     let script = standard(&SimStore::kinds(), 6);
     let limits = Limits {
         subsets: 1,
+        recovery_stride: 8,
         ..Limits::default()
     };
     let (report, took) = timed(|| run::<SimStore>(&SimStore::options(), &script, &limits));

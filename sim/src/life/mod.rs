@@ -101,6 +101,8 @@ struct Open<S: Subject> {
     /// Tickets with the sequence each must get and whether it was to be synced.
     tickets: VecDeque<(S::Ticket, u64, bool)>,
     poisoned: bool,
+    /// The same before this step: from then on nothing may be acknowledged.
+    was_poisoned: bool,
     subject: S,
 }
 
@@ -235,14 +237,15 @@ impl<S: Subject> Run<S> {
         disk.faults(|plan| plan.disarm());
         disk.crash_at(None);
         self.struck_before = self.struck();
+        let limits = match calm {
+            true => crate::disk::DiskOptions::default(),
+            false => self.swarm.disk(0),
+        };
+        disk.set_options(|options| {
+            options.capacity_bytes = limits.capacity_bytes;
+            options.descriptors_max = limits.descriptors_max;
+        });
         if calm {
-            let roomy = crate::disk::DiskOptions::default();
-            if self.clean {
-                disk.set_options(|options| {
-                    options.capacity_bytes = roomy.capacity_bytes;
-                    options.descriptors_max = roomy.descriptors_max;
-                });
-            }
             return;
         }
         for (fault, gap) in self.swarm.faults.clone() {
@@ -324,6 +327,7 @@ impl<S: Subject> Run<S> {
             views: Vec::new(),
             tickets: VecDeque::new(),
             poisoned: false,
+            was_poisoned: false,
             subject,
         };
         self.check_everything(&mut open)?;
@@ -353,6 +357,7 @@ impl<S: Subject> Run<S> {
                 tickets,
                 subject,
                 poisoned,
+                ..
             } = open;
             drop((walks, views));
             let closed = self.guarded(|run| match subject.close() {

@@ -20,6 +20,7 @@ impl<S: Subject> Run<S> {
         for _ in 0..count {
             let kind = self.swarm.kind(&mut self.choices);
             self.steps += 1;
+            open.was_poisoned = open.poisoned;
             self.step(kind, open)?;
             self.after_step(open)?;
         }
@@ -289,13 +290,13 @@ impl<S: Subject> Run<S> {
             };
             open.tickets.pop_front();
             match answer {
-                Ok(_) if open.poisoned && expected > self.model.visible => {
+                Ok(_) if open.was_poisoned => {
                     return Err(Violation::new("S16", "an acknowledgement after poison").into());
                 }
                 Ok(got) => self.acknowledge(got, expected, synced)?,
                 Err(stop) => {
                     self.settled::<()>(open, Err(stop))?;
-                    open.poisoned = true;
+                    (open.poisoned, open.was_poisoned) = (true, true);
                 }
             }
         }
