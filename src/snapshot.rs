@@ -3,6 +3,7 @@
 use std::ops::RangeBounds;
 
 use crate::engine::Engine;
+use crate::engine::read::Reach;
 use crate::engine::registry::Pin;
 use crate::engine::version::Version;
 use crate::error::{Error, ErrorKind, Result};
@@ -96,10 +97,13 @@ impl Snapshot {
         self.check(keyspace)?;
         let Self { pin } = self;
         let id = keyspace.id();
-        pin.engine()
-            .get_at(&pin.version, pin.bound, id, key.as_ref(), |hit| {
-                hit.into_value()
-            })
+        pin.engine().get_at(
+            &pin.version,
+            Reach::at(pin.bound),
+            id,
+            key.as_ref(),
+            |hit| hit.into_value(),
+        )
     }
 
     /// Copies the value of a key into `out`, replacing its content; false if the key is absent.
@@ -112,11 +116,13 @@ impl Snapshot {
         self.check(keyspace)?;
         let Self { pin } = self;
         let id = keyspace.id();
-        let found = pin
-            .engine()
-            .get_at(&pin.version, pin.bound, id, key.as_ref(), |hit| {
-                hit.copy_into(out)
-            })?;
+        let found = pin.engine().get_at(
+            &pin.version,
+            Reach::at(pin.bound),
+            id,
+            key.as_ref(),
+            |hit| hit.copy_into(out),
+        )?;
         Ok(found.is_some())
     }
 
@@ -127,7 +133,7 @@ impl Snapshot {
         let id = keyspace.id();
         Ok(pin
             .engine()
-            .get_at(&pin.version, pin.bound, id, key.as_ref(), |_| ())?
+            .get_at(&pin.version, Reach::at(pin.bound), id, key.as_ref(), |_| ())?
             .is_some())
     }
 

@@ -134,6 +134,8 @@ impl Engine {
                 slot.flushed.push(flushed);
                 self.maintenance.lock().flushing = false;
                 self.retire_what_can(&mut slot);
+                // Also without a retirement: there is a spare log again.
+                self.progress.raise();
                 Ok(true)
             }
             Err(error) => {

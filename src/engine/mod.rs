@@ -13,6 +13,7 @@
 //! Poison: the first failed log or manifest write or sync, and the first failed directory sync, is kept;
 //! from then on nothing is written, installed or unlinked, and every write answers with it.
 
+pub(crate) mod check;
 pub(crate) mod close;
 pub(crate) mod commit;
 pub(crate) mod counters;
@@ -23,6 +24,7 @@ pub(crate) mod read;
 pub(crate) mod recovery;
 pub(crate) mod registry;
 pub(crate) mod residency;
+pub(crate) mod sizes;
 pub(crate) mod states;
 pub(crate) mod submit;
 pub(crate) mod ticket;
@@ -239,7 +241,7 @@ pub(crate) fn memtable_options(
     let mixed = hasher.hash(KeyspaceId(0), &generation.to_le_bytes());
     MemtableOptions {
         block_records: settings.block_records,
-        records_max: settings.seal_records.max(settings.batch_records_max),
+        records_max: settings.records_max(),
         height_seed: mixed.0,
     }
 }

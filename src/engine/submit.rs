@@ -8,7 +8,7 @@
 
 use crate::batch::{Batch, Expected, Limits, Prepared, PreparedOp};
 use crate::engine::commit::{CommitFrame, Queued};
-use crate::engine::read::Hit;
+use crate::engine::read::{Hit, Reach};
 use crate::engine::states;
 use crate::engine::ticket::TicketState;
 use crate::engine::version::Generation;
@@ -157,7 +157,7 @@ impl Engine {
                     op.keyspace,
                     &op.key,
                     op.hash,
-                    Sequence::MAX,
+                    Reach::SUBMITTED,
                     |hit| verdict_of(&hit, expected),
                 )?;
                 *verdict = found.unwrap_or(UNCHECKED);
