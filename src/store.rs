@@ -250,10 +250,9 @@ impl Store {
         self.engine().run(job, quantum)
     }
 
-    /// Runs jobs until none is runnable.
+    /// Runs jobs until none is runnable, and waits for those that other threads are at.
     pub fn drain(&self) -> Result<()> {
-        while self.engine().run_first(jobs::QUANTUM_DEFAULT)? {}
-        Ok(())
+        self.engine().drain(jobs::QUANTUM_DEFAULT)
     }
 
     /// Counters and sizes.

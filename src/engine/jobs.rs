@@ -74,15 +74,21 @@ struct Busy<'a> {
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
         self.engine.maintenance.lock().busy.remove(&self.job);
+        self.engine.stepped.raise();
     }
 }
 
 impl Engine {
     /// All jobs that could run now, in the order in which a driver should take them.
     pub fn runnable(&self) -> Vec<Job> {
+        self.jobs().0
+    }
+
+    /// The runnable jobs, and whether a thread is at one at the same moment.
+    fn jobs(&self) -> (Vec<Job>, bool) {
         let mut jobs = Vec::new();
         if self.is_closed() || self.settings.read_only {
-            return jobs;
+            return (jobs, false);
         }
         let now = self.env.clock.monotonic();
         let poisoned = self.poison.get().is_some();
@@ -114,7 +120,7 @@ impl Engine {
             jobs.push(Job::RollManifest);
         }
         jobs.retain(|job| !maintenance.busy.contains(job));
-        jobs
+        (jobs, !maintenance.busy.is_empty())
     }
 
     /// When the next waiting retry is due.
@@ -302,6 +308,24 @@ impl Engine {
         match self.runnable().first() {
             Some(job) => self.run(*job, quantum).map(|_| true),
             None => Ok(false),
+        }
+    }
+
+    /// Runs jobs until none is runnable and no thread is at one.
+    pub fn drain(&self, quantum: u32) -> Result<()> {
+        loop {
+            let seen = self.stepped.count();
+            match self.jobs() {
+                (jobs, busy) if jobs.is_empty() => match busy {
+                    false => return Ok(()),
+                    true => self.env.clock.wait(&self.stepped, seen, None),
+                },
+                (jobs, _) => {
+                    if let Some(job) = jobs.first() {
+                        self.run(*job, quantum)?;
+                    }
+                }
+            }
         }
     }
 }

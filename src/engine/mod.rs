@@ -137,6 +137,8 @@ pub(crate) struct Engine {
     pub closed: AtomicBool,
     /// Raised when a ticket resolves, memory is freed, or the store closes.
     pub progress: Signal,
+    /// Raised when a quantum of a job has ended.
+    pub stepped: Signal,
     /// Raised when a job may have become runnable.
     pub work: Arc<jobs::WorkSignal>,
     pub counters: Counters,
