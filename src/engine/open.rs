@@ -413,12 +413,16 @@ fn sizes(settings: &Settings, hasher: &Hasher, region: &Region) -> Result<Sizes>
     let options = memtable_options(settings, hasher, 0);
     let worst = |bytes: u64| Memtable::bytes_max(region, &options, bytes, settings.key_bytes_max);
     let generations = 2 + u64::from(settings.pinned_generations_max);
+    let records = u64::from(settings.seal_records.max(settings.batch_records_max));
+    // A record takes more in a segment than in a frame: header and padding.
+    let segment_bytes = |bytes: u64| bytes + records * 40;
     let scratch = |bytes: u64| {
-        let records = u64::from(settings.seal_records.max(settings.batch_records_max));
-        // A record takes more in a segment than in a frame: header and padding.
-        let data_bytes = bytes + records * 40;
-        let output_bytes = settings.output_buffer_bytes as usize;
-        SegmentScratch::bytes_needed(records, data_bytes, settings.key_fence_bytes, output_bytes)
+        SegmentScratch::bytes_needed(
+            records,
+            segment_bytes(bytes),
+            settings.key_fence_bytes,
+            settings.output_buffer_bytes as usize,
+        )
     };
     let total = |bytes: u64| generations * worst(bytes) + scratch(bytes);
     let fits = |bytes: u64| total(bytes) <= settings.write_region_bytes;
@@ -459,6 +463,7 @@ fn sizes(settings: &Settings, hasher: &Hasher, region: &Region) -> Result<Sizes>
         log_bytes: (LOG_HEADER_BYTES + frames + SEAL_FRAME_BYTES).next_multiple_of(4096),
         generation_bytes: worst(seal_bytes.max(batch_bytes_max)),
         scratch_bytes: scratch(seal_bytes.max(batch_bytes_max)),
+        segment_bytes: segment_bytes(seal_bytes.max(batch_bytes_max)),
     })
 }
 
