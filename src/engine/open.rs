@@ -129,6 +129,7 @@ impl Engine {
             poison: OnceLock::new(),
             closed: AtomicBool::new(false),
             progress: Signal::new(),
+            stepped: Signal::new(),
             work: Arc::new(WorkSignal::default()),
             counters: Counters::default(),
             lock: Mutex::new(Some(lock)),

@@ -296,7 +296,7 @@ impl Engine {
         let identity = self.segment_identity(open.handle.number, kind);
         let parameters = self.parameters.clone();
         let writer =
-            SegmentWriter::new(file.clone(), name, identity, parameters, Default::default())?;
+            SegmentWriter::new(file.clone(), name, identity, parameters, self.new_scratch())?;
         let mut merge = KindFlush::new(open.memory.clone(), kind, writer);
         let summary = loop {
             if let Some(summary) = merge.step(u32::MAX)? {
