@@ -15,9 +15,12 @@ use crate::input::{self, Backslashes, Input, Namer, Sink, Spool, Spooled};
 use crate::open::{StoreArgs, options_of};
 use crate::output::{Failure, Outcome, Report, Status, figure_table, progress, quotient, seconds};
 
-/// A batch is submitted at this many bytes of keys and values, whatever --batch says, to bound
-/// memory.
+/// A batch is submitted before it has more bytes of keys and values than this, whatever --batch says,
+/// to bound memory. A larger record makes a batch alone.
 const BATCH_BYTES: usize = 1 << 20;
+
+/// Nor does it have more records: half of what the store takes by default.
+const BATCH_RECORDS: usize = 16_384;
 
 /// Loads dump text of LMDB or Berkeley DB
 #[derive(clap::Args)]
@@ -50,7 +53,7 @@ pub struct Args {
     /// Make new keyspaces write-once: a key keeps its first value, another one is refused
     #[arg(long)]
     write_once: bool,
-    /// Records that become visible together
+    /// Records that become visible together: at most 16,384, and 1 MiB of them
     #[arg(long, value_name = "N", default_value_t = 1000,
           value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
@@ -283,6 +286,9 @@ impl Sink for Loader<'_> {
         if let Some(spool) = &mut self.spool {
             spool.push(self.current, key, value)?;
         }
+        if self.batch_bytes + key.len() + value.len() > BATCH_BYTES {
+            self.submit()?;
+        }
         if self.batch.is_empty() {
             self.lines.0 = line.saturating_sub(1);
         }
@@ -291,7 +297,7 @@ impl Sink for Loader<'_> {
         let keyspace = &self.loaded[self.current].keyspace;
         self.batch
             .put(keyspace, std::mem::take(key), std::mem::take(value));
-        if self.batch.len() >= self.args.batch as usize || self.batch_bytes >= BATCH_BYTES {
+        if self.batch.len() >= BATCH_RECORDS.min(self.args.batch as usize) {
             self.submit()?;
         }
         Ok(())

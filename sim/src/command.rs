@@ -12,10 +12,7 @@ use crate::subject::Subject;
 use crate::sweep::{SweepOptions, SweepReport, describe, run_seed, sweep};
 
 /// The engine that the command runs.
-#[cfg(feature = "store")]
 type Engine = crate::store::SimStore;
-#[cfg(not(feature = "store"))]
-type Engine = crate::mini::Mini;
 
 /// Failures after which a sweep ends.
 const FAILURES_MAX: usize = 10;

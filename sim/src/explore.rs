@@ -31,12 +31,15 @@ pub struct Limits {
     pub subsets: u64,
     /// Crashes per crash point of a recovery; 0 leaves recoveries alone.
     pub in_recovery: u64,
-    /// Every n-th crash point of a recovery is tried; the rest is left to other recoveries.
-    pub recovery_stride: u64,
+    /// About as many stores are opened: where all crash points of all recoveries are more, each
+    /// recovery leaves some to its neighbours.
+    pub opens_max: u64,
     /// Failures after which it ends.
     pub failures_max: usize,
     /// Worker threads.
     pub threads: usize,
+    /// The disk that the script runs on; later lives have an honest one.
+    pub disk: DiskOptions,
 }
 
 impl Default for Limits {
@@ -44,9 +47,10 @@ impl Default for Limits {
         Self {
             subsets: 2,
             in_recovery: 1,
-            recovery_stride: 1,
+            opens_max: u64::MAX,
             failures_max: 10,
             threads: 2,
+            disk: DiskOptions::default(),
         }
     }
 }
@@ -73,6 +77,8 @@ pub struct Report {
     pub crash_points: u64,
     /// Crash points in recoveries.
     pub recovery_points: u64,
+    /// Every so many places of a recovery one was tried; 1 is all of them.
+    pub recovery_stride: u64,
     /// Stores opened.
     pub opens: u64,
     /// What went wrong.
@@ -83,10 +89,12 @@ impl Report {
     /// One line for people.
     pub fn line(&self, took: std::time::Duration) -> String {
         format!(
-            "{} mutating calls, {} crash points and {} in recoveries, {} opens, {} failures, {:.1} s",
+            "{} mutating calls, {} crash points and {} in recoveries (1 place in {}), {} opens, \
+             {} failures, {:.1} s",
             self.mutations,
             self.crash_points,
             self.recovery_points,
+            self.recovery_stride,
             self.opens,
             self.failures.len(),
             took.as_secs_f64()
@@ -103,20 +111,22 @@ pub fn explore<S: Subject>(
     script: &[Step],
     limits: &Limits,
 ) -> Result<Report, Violation> {
-    let env = SimEnv::new(DiskOptions::default());
+    let env = SimEnv::new(limits.disk);
     env.disk.start_recording();
     let mut walker = Walker::<S>::open(env.clone(), options.clone())?;
     walker.walk(script)?;
     let states = env.disk.stop_recording();
     let (model, marks) = (walker.model.clone(), walker.marks.clone());
     drop(walker);
-    let explorer = Explorer::<S> {
+    let points = distinct(&states);
+    let mut explorer = Explorer::<S> {
         options,
         model: &model,
         marks: &marks,
         limits,
+        stride: 1,
     };
-    let points = distinct(&states);
+    explorer.stride = explorer.stride_for(&points)?;
     let parts = spawn_all(limits.threads, |worker| {
         let mut report = Report::default();
         for recorded in points.iter().skip(worker).step_by(limits.threads) {
@@ -130,6 +140,7 @@ pub fn explore<S: Subject>(
     let mut report = Report {
         mutations: env.disk.mutations(),
         crash_points: states.len() as u64,
+        recovery_stride: explorer.stride,
         ..Report::default()
     };
     for part in parts {
@@ -159,6 +170,7 @@ struct Explorer<'a, S: Subject> {
     model: &'a Model,
     marks: &'a [Mark],
     limits: &'a Limits,
+    stride: u64,
 }
 
 /// The seeded survivors of a point: orders, sectors and strengths take turns.
@@ -216,6 +228,28 @@ impl<S: Subject> Explorer<'_, S> {
         }
     }
 
+    /// How many places of a recovery must be passed over for the opens to stay within the limit,
+    /// judged by the recovery after the last point.
+    fn stride_for(&self, points: &[&Recorded]) -> Result<u64, Violation> {
+        let Some(last) = points.last() else {
+            return Ok(1);
+        };
+        let env = SimEnv::on(SimDisk::from_state(
+            last.state.after(&Crash::Kill),
+            DiskOptions::default(),
+        ));
+        env.disk.start_recording();
+        self.opened(
+            &env,
+            &self.marks[last.mark as usize],
+            &mut Report::default(),
+        )?;
+        let places = distinct(&env.disk.stop_recording()).len() as u64 * self.limits.in_recovery;
+        let crashes = points.len() as u64 * (3 + self.limits.subsets);
+        let room = self.limits.opens_max.saturating_sub(3 * crashes).max(1);
+        Ok((crashes * places).div_ceil(room).max(1))
+    }
+
     /// The crashes tried in a recovery. Which kind falls on which place turns with the point, so that
     /// neighbouring points cover what one leaves out. What leaves the same bytes as the last one that
     /// kept nothing is left out.
@@ -224,7 +258,7 @@ impl<S: Subject> Explorer<'_, S> {
         let mut last: Option<&State> = None;
         let mut chosen = Vec::new();
         for (recorded, index) in distinct(recoveries).into_iter().zip(point..) {
-            if !index.is_multiple_of(self.limits.recovery_stride.max(1)) {
+            if !index.is_multiple_of(self.stride) {
                 continue;
             }
             for turn in index..index + self.limits.in_recovery {

@@ -11,7 +11,6 @@ pub mod life;
 pub mod mini;
 pub mod model;
 pub mod script;
-#[cfg(feature = "store")]
 pub mod store;
 pub mod subject;
 pub mod sweep;

@@ -5,6 +5,8 @@ use sealstone_sim::disk::Strength;
 use sealstone_sim::faults::Fault;
 use sealstone_sim::life::{RunLimits, run};
 use sealstone_sim::mini::{Mini, Plant};
+use sealstone_sim::store::SimStore;
+use sealstone_sim::subject::Subject;
 use sealstone_sim::sweep::{SweepOptions, describe, sweep};
 
 fn options(base: Plant, seeds: u64, strength: Option<Strength>) -> SweepOptions<Plant> {
@@ -87,12 +89,8 @@ fn equal_seeds_give_equal_sweeps_on_any_number_of_threads() {
 }
 
 /// The gate: sealstone itself on fixed seeds.
-#[cfg(feature = "store")]
 #[test]
 fn sealstone_passes_the_fixed_seeds() {
-    use sealstone_sim::store::SimStore;
-    use sealstone_sim::subject::Subject;
-
     let limits = RunLimits::default();
     let options = SweepOptions {
         base: SimStore::options(),

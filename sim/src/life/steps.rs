@@ -5,13 +5,11 @@ use std::time::Duration;
 use sealstone::env::PressureLevel;
 use sealstone::types::KeyspaceKind;
 
-use super::{End, Kind, Lived, Open, Run, Walk};
+use super::{End, Kind, Lived, Open, Run};
 use crate::choices::Purpose;
 use crate::model::{Op, Verdict, Violation};
 use crate::subject::{Answer, Stop, StopKind, Subject};
 
-/// Snapshots and iterators held at once.
-const HELD_MAX: usize = 6;
 /// Rounds of jobs after which a healthy store must have nothing left to do.
 const DRAIN_ROUNDS_MAX: u32 = 10_000;
 
@@ -20,6 +18,7 @@ impl<S: Subject> Run<S> {
         for _ in 0..count {
             let kind = self.swarm.kind(&mut self.choices);
             self.steps += 1;
+            open.was_poisoned = open.poisoned;
             self.step(kind, open)?;
             self.after_step(open)?;
         }
@@ -102,7 +101,7 @@ impl<S: Subject> Run<S> {
     }
 
     /// Passes an answer on, or says why there is none: dead, excused (`None`), or a violation.
-    fn settled<T>(&mut self, open: &mut Open<S>, answer: Answer<T>) -> Lived<Option<T>> {
+    pub(super) fn settled<T>(&mut self, open: &mut Open<S>, answer: Answer<T>) -> Lived<Option<T>> {
         let stop = match answer {
             Ok(value) => return Ok(Some(value)),
             Err(stop) => stop,
@@ -121,7 +120,7 @@ impl<S: Subject> Run<S> {
         Err(unexplained(&stop).into())
     }
 
-    fn key(&mut self) -> (usize, Vec<u8>) {
+    pub(super) fn key(&mut self) -> (usize, Vec<u8>) {
         let keyspace = self
             .choices
             .below(Purpose::Workload, self.model.keyspaces() as u32);
@@ -289,13 +288,13 @@ impl<S: Subject> Run<S> {
             };
             open.tickets.pop_front();
             match answer {
-                Ok(_) if open.poisoned && expected > self.model.visible => {
+                Ok(_) if open.was_poisoned => {
                     return Err(Violation::new("S16", "an acknowledgement after poison").into());
                 }
                 Ok(got) => self.acknowledge(got, expected, synced)?,
                 Err(stop) => {
                     self.settled::<()>(open, Err(stop))?;
-                    open.poisoned = true;
+                    (open.poisoned, open.was_poisoned) = (true, true);
                 }
             }
         }
@@ -328,155 +327,6 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    fn get(&mut self, open: &mut Open<S>) -> Lived<()> {
-        let (keyspace, key) = self.key();
-        let answer = open.subject.get(keyspace, &key);
-        if let Some(value) = self.settled(open, answer)? {
-            let rule = self.read_rule("S7");
-            let at = self.model.visible;
-            self.model
-                .check_get(rule, (keyspace, &key), at, value.as_deref())?;
-        }
-        Ok(())
-    }
-
-    /// After damage, wrong content is the damage not seen.
-    fn read_rule(&self, rule: &'static str) -> &'static str {
-        if self.damaged { "S18" } else { rule }
-    }
-
-    fn multi_get(&mut self, open: &mut Open<S>) -> Lived<()> {
-        let count = 1 + self.choices.below(Purpose::Workload, 8);
-        let keys: Vec<(usize, Vec<u8>)> = (0..count).map(|_| self.key()).collect();
-        let answer = open.subject.multi_get(&keys);
-        if let Some(values) = self.settled(open, answer)? {
-            let (rule, at) = (self.read_rule("S7"), self.model.visible);
-            for ((keyspace, key), value) in keys.iter().zip(&values) {
-                self.model
-                    .check_get(rule, (*keyspace, key), at, value.as_deref())?;
-            }
-        }
-        Ok(())
-    }
-
-    fn scan(&mut self, open: &mut Open<S>) -> Lived<()> {
-        let keyspace =
-            self.choices
-                .below(Purpose::Workload, self.model.keyspaces() as u32) as usize;
-        let reverse = self.choices.chance(Purpose::Workload, 1, 2);
-        let answer = open.subject.scan(keyspace, reverse);
-        if let Some(items) = self.settled(open, answer)? {
-            let (rule, at) = (self.read_rule("S7"), self.model.visible);
-            self.model
-                .check_scan(rule, (keyspace, reverse), at, &items)?;
-            self.hit("scan");
-        }
-        Ok(())
-    }
-
-    fn snapshot(&mut self, open: &mut Open<S>) -> Lived<()> {
-        if open.views.len() >= HELD_MAX {
-            return Ok(());
-        }
-        let Some(answer) = open.subject.snapshot() else {
-            return Ok(());
-        };
-        self.did("snapshot".into());
-        if let Some(view) = self.settled(open, answer)? {
-            let at = S::view_sequence(&view);
-            if at != self.model.visible {
-                let what = format!("snapshot at {at}, visible is {}", self.model.visible);
-                return Err(Violation::new("S8", what).into());
-            }
-            open.views.push((view, at));
-            self.hit("snapshot");
-        }
-        Ok(())
-    }
-
-    fn view(&mut self, open: &mut Open<S>, whole: bool) -> Lived<()> {
-        if open.views.is_empty() {
-            return Ok(());
-        }
-        let index = self
-            .choices
-            .below(Purpose::Workload, open.views.len() as u32) as usize;
-        let (keyspace, key) = self.key();
-        let (view, at) = &open.views[index];
-        let (at, rule) = (*at, self.read_rule("S8"));
-        if whole {
-            let answer = open.subject.view_scan(view, keyspace, false);
-            if let Some(items) = self.settled(open, answer)? {
-                self.model.check_scan(rule, (keyspace, false), at, &items)?;
-            }
-        } else {
-            let answer = open.subject.view_get(view, keyspace, &key);
-            if let Some(value) = self.settled(open, answer)? {
-                self.model
-                    .check_get(rule, (keyspace, &key), at, value.as_deref())?;
-            }
-        }
-        Ok(())
-    }
-
-    fn cursor(&mut self, open: &mut Open<S>) -> Lived<()> {
-        let keyspace =
-            self.choices
-                .below(Purpose::Workload, self.model.keyspaces() as u32) as usize;
-        if open.walks.len() >= HELD_MAX {
-            return Ok(());
-        }
-        let Some(answer) = open.subject.cursor(keyspace) else {
-            return Ok(());
-        };
-        if let Some(cursor) = self.settled(open, answer)? {
-            let items = self.model.scan(keyspace, self.model.visible);
-            let items = items
-                .map(|(key, value)| (key.to_vec(), value.to_vec()))
-                .collect();
-            open.walks.push(Walk { cursor, items });
-            self.hit("iterator");
-        }
-        Ok(())
-    }
-
-    fn advance(&mut self, open: &mut Open<S>) -> Lived<()> {
-        if open.walks.is_empty() {
-            return Ok(());
-        }
-        let index = self
-            .choices
-            .below(Purpose::Workload, open.walks.len() as u32) as usize;
-        let back = self.choices.chance(Purpose::Workload, 1, 3);
-        let walk = &mut open.walks[index];
-        let got = S::advance(&mut walk.cursor, back);
-        let right = if back {
-            walk.items.pop_back()
-        } else {
-            walk.items.pop_front()
-        };
-        let got = match got.transpose() {
-            Ok(item) => item,
-            Err(stop) => {
-                open.walks.remove(index);
-                return self.settled::<()>(open, Err(stop)).map(drop);
-            }
-        };
-        if got != right {
-            let show = |item: &Option<(Vec<u8>, Vec<u8>)>| {
-                item.as_ref()
-                    .map_or("the end".into(), |(key, _)| crate::model::show(key))
-            };
-            let what = format!(
-                "iterator, back {back}: got {}, right is {}",
-                show(&got),
-                show(&right)
-            );
-            return Err(Violation::new(self.read_rule("S8"), what).into());
-        }
-        Ok(())
-    }
-
     fn job(&mut self, open: &mut Open<S>) -> Lived<()> {
         let count = open.subject.jobs();
         if count == 0 {
@@ -488,35 +338,6 @@ impl<S: Subject> Run<S> {
         let answer = open.subject.run_job(index, quantum);
         self.settled(open, answer)?;
         self.hit("job");
-        Ok(())
-    }
-
-    /// Everything is read and compared, as far as no fault is in the way.
-    pub(super) fn check_everything(&mut self, open: &mut Open<S>) -> Lived<()> {
-        let at = self.model.visible;
-        for keyspace in 0..self.model.keyspaces() {
-            for reverse in [false, true] {
-                let answer = open.subject.scan(keyspace, reverse);
-                if let Some(items) = self.settled(open, answer)? {
-                    let rule = self.read_rule("S7");
-                    self.model
-                        .check_scan(rule, (keyspace, reverse), at, &items)?;
-                }
-            }
-        }
-        let keys: Vec<(usize, Vec<u8>)> = self
-            .model
-            .known_keys()
-            .map(|(keyspace, key)| (keyspace, key.to_vec()))
-            .collect();
-        for (keyspace, key) in keys {
-            let answer = open.subject.get(keyspace, &key);
-            if let Some(value) = self.settled(open, answer)? {
-                let rule = self.read_rule("S7");
-                self.model
-                    .check_get(rule, (keyspace, &key), at, value.as_deref())?;
-            }
-        }
         Ok(())
     }
 
