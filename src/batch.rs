@@ -61,6 +61,14 @@ impl<'a> Batch<'a> {
         Self::default()
     }
 
+    /// An empty batch with room for `operations`.
+    pub fn with_capacity(operations: usize) -> Self {
+        Self {
+            entries: Vec::with_capacity(operations),
+            byte_len: 0,
+        }
+    }
+
     /// Sets `key` to `value`.
     pub fn put(
         &mut self,

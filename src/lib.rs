@@ -1,4 +1,51 @@
 //! sealstone: an embeddable key/value store for records written once and read at any depth.
+//!
+//! A [`Store`] is a directory with one writing process. It holds [`Keyspace`]s, named maps of byte
+//! strings: write-once ones, in which a key keeps its first value, and mutable ones, in which the last
+//! write wins. A [`Batch`] changes any of them at once: it becomes visible and durable as a whole.
+//!
+//! ```
+//! use sealstone::{Batch, Durability, KeyspaceOptions, Options, Store};
+//!
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path();
+//! let store = Store::open(path, Options::new())?;
+//! let blocks = store.keyspace("blocks", KeyspaceOptions::write_once())?;
+//! let heights = store.keyspace("heights", KeyspaceOptions::mutable())?;
+//!
+//! let mut batch = Batch::new();
+//! batch.put(&blocks, b"00ab", b"the block");
+//! batch.put(&heights, 7u32.to_be_bytes(), b"00ab");
+//! store.write(batch, Durability::Synced)?;
+//!
+//! assert_eq!(blocks.get(b"00ab")?.as_deref(), Some(&b"the block"[..]));
+//! let (_height, tip) = heights.iter()?.next_back().expect("one record")?;
+//! assert_eq!(tip, b"00ab");
+//! store.close()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # How it works
+//!
+//! Commits go to a log and to memory. What was written between two seals is a *generation*; jobs in
+//! the background write it to *segments*, immutable files of sorted records with an index and filters.
+//! A lookup in a sealed segment takes two reads, one of the index and one of the record; an absent key
+//! takes none where the filters, held in memory under a budget, say so.
+//!
+//! Memory is one region of fixed size: what does not fit is refused, as [`ErrorKind::Busy`] or
+//! [`ErrorKind::TooLarge`], before it has any effect. Everything read from disk is under a checksum;
+//! damage is [`ErrorKind::Corruption`] with file and offset, never another answer.
+//!
+//! # Where to start
+//!
+//! * [`Store::open`] and [`Options`]: all sizes, with their defaults.
+//! * [`Store::write`], and [`Durability`] for what an acknowledgement means; [`Store::submit`] and
+//!   [`Store::commit_step`] to queue batches and write them as one group.
+//! * [`Keyspace::get`], [`Keyspace::range`], and [`Store::snapshot`] for a view that stays.
+//! * [`ErrorKind`]: what can go wrong; every [`Error`] says what to do.
+//! * [`Store::stats`] and [`Store::verify`]: what a store is made of, and whether it is whole.
+//! * [`Background::Manual`] with [`Store::runnable`] and [`Store::run`], to step jobs yourself, and
+//!   [`env::Env`], behind which directory, clock and randomness can be replaced.
 
 pub mod env;
 pub mod error;
@@ -14,6 +61,7 @@ mod snapshot;
 mod stats;
 mod store;
 mod value;
+mod verify;
 
 #[doc(hidden)]
 pub mod filter;
@@ -44,3 +92,9 @@ pub use stats::{Audit, Cut, MemoryStats, OpenReport, RunAudit, Stats};
 pub use store::Store;
 pub use types::{KeyspaceId, KeyspaceKind, Sequence};
 pub use value::Value;
+pub use verify::{Damage, VerifyProgress, VerifyReport};
+
+/// The example of the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -60,7 +60,7 @@ pub struct Options {
     descriptors_max: u32,
     hash_bits: u8,
     family_seed: Option<[u8; 16]>,
-    background: Background,
+    background: Option<Background>,
     write_deadline: Duration,
     output_buffer_bytes: u32,
     cursor_buffer_bytes: u32,
@@ -89,7 +89,7 @@ impl Default for Options {
             descriptors_max: 0,
             hash_bits: HASH_BITS as u8,
             family_seed: None,
-            background: Background::Threads(1),
+            background: None,
             write_deadline: Duration::from_secs(60),
             output_buffer_bytes: 256 << 10,
             cursor_buffer_bytes: 64 << 10,
@@ -157,8 +157,8 @@ impl Options {
         /// The seed of the store family, used when a store is created; equal seeds and commits give
         /// equal segment files. Default: from the environment's entropy.
         family_seed: [u8; 16] => |o, v| o.family_seed = Some(v);
-        /// Who runs background jobs. Default: one thread.
-        background: Background => |o, v| o.background = v;
+        /// Who runs background jobs. Default: one thread, or `Manual` where the environment has none.
+        background: Background => |o, v| o.background = Some(v);
         /// How long `write` waits for memory. Default: 60 s.
         write_deadline: Duration => |o, v| o.write_deadline = v;
         /// The flush's output buffer. Default: 256 KiB.
@@ -195,8 +195,9 @@ impl Options {
             .family_seed([7; 16])
     }
 
-    /// Checks everything and fills in what depends on something else.
-    pub(crate) fn resolve(&self) -> Result<Settings> {
+    /// Checks everything and fills in what depends on something else; `has_threads` says whether the
+    /// environment has a driver.
+    pub(crate) fn resolve(&self, has_threads: bool) -> Result<Settings> {
         let range = |name: &str, value: u64, least: u64, most: u64| {
             if (least..=most).contains(&value) {
                 return Ok(());
@@ -240,7 +241,7 @@ impl Options {
             256,
             1 << 32,
         )?;
-        if let Background::Threads(threads) = self.background {
+        if let Some(Background::Threads(threads)) = self.background {
             range("background threads", threads as u64, 1, 64)?;
         }
         let write_region_bytes = self.write_region_bytes.unwrap_or(self.memory_bytes / 2);
@@ -274,10 +275,11 @@ impl Options {
             descriptors_max: self.descriptors_max,
             hash_bits: self.hash_bits,
             family_seed: self.family_seed,
-            background: if self.read_only {
-                Background::Manual
-            } else {
-                self.background
+            background: match self.background {
+                _ if self.read_only => Background::Manual,
+                Some(background) => background,
+                None if has_threads => Background::Threads(1),
+                None => Background::Manual,
             },
             write_deadline: self.write_deadline,
             output_buffer_bytes: self.output_buffer_bytes,
@@ -327,7 +329,7 @@ impl Settings {
         self.source
             .clone()
             .write_region_bytes(write_region_bytes)
-            .resolve()
+            .resolve(true)
     }
 
     /// The most records of a generation: one larger batch fills one alone.

@@ -68,8 +68,14 @@ impl ReaderPin {
 
 impl Drop for ReaderPin {
     fn drop(&mut self) {
-        self.engine().registry.lock().release(self.id);
-        self.engine().work.0.raise();
+        let mut registry = self.engine().registry.lock();
+        registry.release(self.id);
+        let lingering = !registry.lingering.is_empty();
+        drop(registry);
+        if lingering {
+            // A generation may have waited for this reader alone.
+            self.engine().work.0.raise();
+        }
     }
 }
 

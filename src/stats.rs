@@ -265,9 +265,12 @@ impl Engine {
             let count = residency.resident_count() as u64;
             (residency.used_bytes(), residency.budget_bytes(), count)
         };
-        let logs = {
+        let (logs, log_bytes) = if self.settings.read_only {
+            self.stored_logs
+        } else {
             let commit = self.commit.lock();
-            (commit.spares.len() + version.generations.len()) as u64
+            let logs = (commit.spares.len() + version.generations.len()) as u64;
+            (logs, logs * self.sizes.log_bytes)
         };
         Stats {
             sequence: self.visible(),
@@ -290,7 +293,7 @@ impl Engine {
                 .map(|segment| segment.meta().file_len)
                 .sum(),
             logs,
-            log_bytes: logs * self.sizes.log_bytes,
+            log_bytes,
             oldest_pin,
             lookups: counters.lookups.get(),
             reads: counters.reads.get(),

@@ -22,7 +22,7 @@ use std::time::Instant;
 use serde_json::{Map, Value, json};
 use siphasher::sip::SipHasher13;
 
-use crate::engine::{Keyspace, Result, Store};
+use crate::engine::{Counters, Keyspace, Result};
 use crate::input::{Expected, Input, Namer, Sink, Spooled, Visit, total_bytes};
 use crate::key::push_listed;
 use crate::load::Loaded;
@@ -107,15 +107,16 @@ fn changed() -> Failure {
     Failure::new("the input changed between loading and verifying; load it again")
 }
 
-/// Checks a store against what was loaded into it, and adds the figures to `row`.
+/// Checks a store against what was loaded into it, and adds the figures to `row`. `counters` count what
+/// the store asks of its directory.
 pub fn run(
     args: &StoreArgs,
-    store: &Store,
+    counters: &Counters,
     replay: &Replay<'_>,
     row: &mut Map<String, Value>,
 ) -> Outcome<Status> {
     let start = Instant::now();
-    let mut checker = Checker::new(args, store, replay);
+    let mut checker = Checker::new(args, counters, replay);
     replay.run("verify", &mut |keyspace, key, expected| {
         checker.visit(keyspace, key, expected)
     })?;
@@ -184,7 +185,7 @@ struct Suspect {
 
 struct Checker<'a> {
     args: &'a StoreArgs,
-    store: &'a Store,
+    counters: &'a Counters,
     replay: &'a Replay<'a>,
     tally: Tally,
     /// Keys to derive absent ones from.
@@ -192,23 +193,23 @@ struct Checker<'a> {
     group_bytes: usize,
     suspects: BTreeMap<(usize, Vec<u8>), Suspect>,
     suspect_bytes: usize,
-    /// The store's count of reads when the counts were last brought up to date.
+    /// The reads that the store had asked for when the counts were last brought up to date.
     reads_before: u64,
     value: Vec<u8>,
 }
 
 impl<'a> Checker<'a> {
-    fn new(args: &'a StoreArgs, store: &'a Store, replay: &'a Replay<'a>) -> Self {
+    fn new(args: &'a StoreArgs, counters: &'a Counters, replay: &'a Replay<'a>) -> Self {
         Self {
             args,
-            store,
+            counters,
             replay,
             tally: Tally::default(),
             group: Vec::new(),
             group_bytes: 0,
             suspects: BTreeMap::new(),
             suspect_bytes: 0,
-            reads_before: store.stats().reads,
+            reads_before: counters.snapshot().total().reads,
             value: Vec::new(),
         }
     }
@@ -301,7 +302,7 @@ impl<'a> Checker<'a> {
 
     /// Reads since the last call.
     fn reads_since(&mut self) -> u64 {
-        let reads = self.store.stats().reads;
+        let reads = self.counters.snapshot().total().reads;
         reads - std::mem::replace(&mut self.reads_before, reads)
     }
 

@@ -48,7 +48,7 @@ fn dump_file(directory: &TempDir, records: Pairs<'_>) -> Vec<Input> {
 fn checked(records: Pairs<'_>, held: Pairs<'_>, was_empty: bool) -> (Status, Map<String, Value>) {
     let directory = tempfile::tempdir().unwrap();
     let args = store_args(&directory);
-    let store = args.open_or_create().unwrap();
+    let (store, counters) = args.open_or_create().unwrap();
     let keyspace = store.keyspace("main", KeyspaceOptions::mutable()).unwrap();
     for (key, value) in held {
         let mut batch = Batch::new();
@@ -73,7 +73,7 @@ fn checked(records: Pairs<'_>, held: Pairs<'_>, was_empty: bool) -> (Status, Map
         };
         let mut row = Map::new();
         row.insert("records".to_owned(), json!(records.len()));
-        let status = run(&args, &store, &replay, &mut row).unwrap();
+        let status = run(&args, &counters, &replay, &mut row).unwrap();
         row.remove("verify_seconds");
         (status, row)
     });
@@ -179,7 +179,7 @@ fn suspects_are_settled_in_bounded_memory() {
 fn an_input_that_changed_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let args = store_args(&directory);
-    let store = args.open_or_create().unwrap();
+    let (store, counters) = args.open_or_create().unwrap();
     let keyspace = store.keyspace("main", KeyspaceOptions::mutable()).unwrap();
     let loaded = [Loaded {
         keyspace,
@@ -194,7 +194,7 @@ fn an_input_that_changed_is_refused() {
     };
     let mut row = Map::new();
     row.insert("records".to_owned(), json!(1));
-    assert!(run(&args, &store, &replay, &mut row).is_err());
+    assert!(run(&args, &counters, &replay, &mut row).is_err());
 }
 
 #[test]

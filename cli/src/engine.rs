@@ -1,7 +1,8 @@
-//! The engine's names as the command uses them: the one place to change when its store lands.
+//! The engine's names as the command uses them.
 
-pub use crate::fake::{
-    Batch, Durability, Iter, Keyspace, KeyspaceOptions, Options, Store, VerifyReport,
+pub use sealstone::env::Env;
+pub use sealstone::env::counting::{Counters, Counts};
+pub use sealstone::{
+    Batch, Durability, Error, Iter, Keyspace, KeyspaceKind, KeyspaceOptions, MemoryStats, Options,
+    Result, Store, VerifyReport,
 };
-pub use sealstone::error::{Error, ErrorKind, Result};
-pub use sealstone::types::KeyspaceKind;

@@ -10,14 +10,17 @@ use std::time::Instant;
 use serde_json::{Map, Value, json};
 
 use crate::check::{self, Replay};
-use crate::engine::{Batch, Durability, Keyspace, KeyspaceOptions, Result, Store};
+use crate::engine::{Batch, Counts, Durability, Keyspace, KeyspaceOptions, Result, Store};
 use crate::input::{self, Backslashes, Input, Namer, Sink, Spool, Spooled};
 use crate::open::{StoreArgs, options_of};
 use crate::output::{Failure, Outcome, Report, Status, figure_table, progress, quotient, seconds};
 
-/// A batch is submitted at this many bytes of keys and values, whatever --batch says, to bound
-/// memory.
+/// A batch is submitted before it has more bytes of keys and values than this, whatever --batch says,
+/// to bound memory. A larger record makes a batch alone.
 const BATCH_BYTES: usize = 1 << 20;
+
+/// Nor does it have more records: half of what the store takes by default.
+const BATCH_RECORDS: usize = 16_384;
 
 /// Loads dump text of LMDB or Berkeley DB
 #[derive(clap::Args)]
@@ -50,7 +53,7 @@ pub struct Args {
     /// Make new keyspaces write-once: a key keeps its first value, another one is refused
     #[arg(long)]
     write_once: bool,
-    /// Records that become visible together
+    /// Records that become visible together: at most 16,384, and 1 MiB of them
     #[arg(long, value_name = "N", default_value_t = 1000,
           value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
@@ -78,7 +81,8 @@ pub struct Loaded {
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Outcome<Status> {
     let inputs = Input::from_arguments(&args.files, args.backslashes)?;
-    let store = args.store.open_or_create()?;
+    let (store, counters) = args.store.open_or_create()?;
+    let opened = counters.snapshot();
     let mut loader = Loader::new(args, &store);
     let start = Instant::now();
     let loaded = loader.load(&inputs).and_then(|spools| {
@@ -93,17 +97,20 @@ pub fn run(args: &Args) -> Outcome<Status> {
     let loaded = loader.loaded;
 
     let (store, status) = if args.verify {
-        let store = sealed(&store, &mut row).map_err(|e| args.store.failure(&e))?;
+        let failure = |error| args.store.failure(&error);
+        store.seal().and_then(|()| store.drain()).map_err(failure)?;
+        count_files(&store, counters.snapshot() - opened, &mut row);
+        let store = opened_again(&store).map_err(failure)?;
         let replay = Replay {
             inputs: &inputs,
             spools: &spools,
             forced: args.keyspace.as_deref(),
             loaded: &reopened(args, &store, &loaded)?,
         };
-        let status = check::run(&args.store, &store, &replay, &mut row)?;
+        let status = check::run(&args.store, &counters, &replay, &mut row)?;
         (store, status)
     } else {
-        count_files(&store, &mut row);
+        count_files(&store, counters.snapshot() - opened, &mut row);
         (store, Status::Fine)
     };
     store.close().map_err(|e| args.store.failure(&e))?;
@@ -111,21 +118,17 @@ pub fn run(args: &Args) -> Outcome<Status> {
     Ok(status)
 }
 
-/// Seals everything, lets the background work finish, takes the load's counts, and opens the store
-/// again: what is verified is what another process would find.
-fn sealed(store: &Store, row: &mut Map<String, Value>) -> Result<Store> {
-    store.seal()?;
-    store.drain()?;
-    count_files(store, row);
+/// Opens the store again, with its filters loaded: what is verified is what another process would find.
+fn opened_again(store: &Store) -> Result<Store> {
     let store = store.reopen()?;
     store.drain()?;
     Ok(store)
 }
 
-fn count_files(store: &Store, row: &mut Map<String, Value>) {
-    let stats = store.stats();
-    row.insert("segments".to_owned(), json!(stats.segments));
-    row.insert("barriers".to_owned(), json!(stats.barriers));
+/// What the load, without the opening of the store, left behind and cost.
+fn count_files(store: &Store, asked: Counts, row: &mut Map<String, Value>) {
+    row.insert("segments".to_owned(), json!(store.stats().segments));
+    row.insert("barriers".to_owned(), json!(asked.barriers()));
 }
 
 /// The same keyspaces by handles of the store that was opened again.
@@ -283,6 +286,9 @@ impl Sink for Loader<'_> {
         if let Some(spool) = &mut self.spool {
             spool.push(self.current, key, value)?;
         }
+        if self.batch_bytes + key.len() + value.len() > BATCH_BYTES {
+            self.submit()?;
+        }
         if self.batch.is_empty() {
             self.lines.0 = line.saturating_sub(1);
         }
@@ -291,7 +297,7 @@ impl Sink for Loader<'_> {
         let keyspace = &self.loaded[self.current].keyspace;
         self.batch
             .put(keyspace, std::mem::take(key), std::mem::take(value));
-        if self.batch.len() >= self.args.batch as usize || self.batch_bytes >= BATCH_BYTES {
+        if self.batch.len() >= BATCH_RECORDS.min(self.args.batch as usize) {
             self.submit()?;
         }
         Ok(())

@@ -12,7 +12,6 @@
 mod check;
 mod dump;
 mod engine;
-mod fake;
 mod get;
 mod input;
 mod key;

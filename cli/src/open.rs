@@ -1,8 +1,11 @@
 //! Opening the store that `--store` names.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use crate::engine::{Error, Keyspace, KeyspaceKind, KeyspaceOptions, Options, Result, Store};
+use crate::engine::{
+    Counters, Env, Error, Keyspace, KeyspaceKind, KeyspaceOptions, Options, Result, Store,
+};
 use crate::output::{Failure, Outcome, shown};
 
 /// The keyspace of a database without a name.
@@ -19,18 +22,25 @@ pub struct StoreArgs {
 impl StoreArgs {
     /// Opens it for reading; nothing on disk changes.
     pub fn open_read_only(&self) -> Outcome<Store> {
-        self.try_open_read_only().map_err(|e| self.failure(&e))
+        Ok(self
+            .open(Options::default().create(false).read_only(true))?
+            .0)
     }
 
-    /// The same with the engine's own error.
-    pub fn try_open_read_only(&self) -> Result<Store> {
-        let options = Options::default().create(false).read_only(true);
-        Store::open(&self.path, options)
+    /// Opens it for writing, creating what is not there. Everything asked of the directory is counted.
+    pub fn open_or_create(&self) -> Outcome<(Store, Arc<Counters>)> {
+        self.open(Options::default())
     }
 
-    /// Opens it for writing, creating what is not there.
-    pub fn open_or_create(&self) -> Outcome<Store> {
-        Store::open(&self.path, Options::default()).map_err(|e| self.failure(&e))
+    fn open(&self, options: Options) -> Outcome<(Store, Arc<Counters>)> {
+        let (env, counters) = self.env().map_err(|e| self.failure(&e))?.counting();
+        let store = Store::open_with(env, options).map_err(|e| self.failure(&e))?;
+        Ok((store, counters))
+    }
+
+    /// Its directory, not opened.
+    pub fn env(&self) -> Result<Env> {
+        Env::real(&self.path).map_err(|cause| Error::io_dir("open", cause))
     }
 
     /// Opens a keyspace that exists.

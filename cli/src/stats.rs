@@ -1,15 +1,16 @@
-//! `sealstone stats`: what a store is made of, from its manifest and logs; no record is read.
+//! `sealstone stats`: what a store is made of, from its manifest and logs; no segment is read.
 
 use serde_json::{Value, json};
 
-use crate::engine::Store;
+use crate::engine::{MemoryStats, Store};
 use crate::open::{StoreArgs, kind_word};
-use crate::output::{Outcome, Report, Status, figure_table, seconds, shown};
+use crate::output::{Outcome, Report, Status, figure_table, shown};
 
 /// Shows what a store is made of
 #[derive(clap::Args)]
 #[command(after_help = "\
-Counts of reads, opens and the like are those of this command's own open.
+Memory, residency, opens and pins are those of this command's own read-only open, which keeps the
+commits of the logs in memory and loads no filter.
 
 Examples:
   sealstone stats --store chain
@@ -39,36 +40,43 @@ pub fn run(args: &Args) -> Outcome<Status> {
 /// All figures of a store.
 fn row(store: &Store) -> Value {
     let stats = store.stats();
-    let audit = store.audit();
-    let pinned: Vec<_> = audit
-        .pins
+    let keyspaces: Vec<_> = stats
+        .keyspaces
         .iter()
-        .map(|pin| {
-            json!({
-                "creator": pin.creator,
-                "sequence": pin.sequence,
-                "age_seconds": seconds(pin.age),
-                "bytes": pin.bytes,
-            })
-        })
-        .collect();
-    let keyspaces: Vec<_> = store
-        .keyspaces()
-        .into_iter()
         .map(|info| json!({ "name": info.name, "kind": kind_word(info.kind) }))
         .collect();
     json!({
-        "sequence": store.sequence(),
+        "sequence": stats.sequence,
         "keyspaces": keyspaces,
-        "memory": audit.ledger,
-        "residency": audit.residency_bytes,
-        "pinned": pinned,
-        "segments": stats.segments,
+        "memory": memory(&stats.memory),
+        "residency": {
+            "filters": stats.filters_resident,
+            "filter_bytes": stats.filter_bytes,
+            "budget_bytes": stats.filter_budget_bytes,
+        },
         "runs": stats.runs,
+        "segments": stats.segments,
+        "segment_records": stats.segment_records,
+        "segment_bytes": stats.segment_bytes,
+        "logs": stats.logs,
         "log_bytes": stats.log_bytes,
-        "reads": stats.reads,
-        "read_bytes": stats.read_bytes,
         "opens": stats.opens,
+        "pinned": stats.pinned_bytes,
+    })
+}
+
+/// The ledger of the write region, in bytes; all but the total add up to it.
+fn memory(memory: &MemoryStats) -> Value {
+    json!({
+        "total": memory.total_bytes,
+        "free": memory.free_bytes,
+        "open": memory.open_bytes,
+        "sealed": memory.sealed_bytes,
+        "flushing": memory.flushing_bytes,
+        "pinned": memory.pinned_bytes,
+        "retiring": memory.retiring_bytes,
+        "scratch": memory.scratch_bytes,
+        "reserved": memory.reserved_bytes,
     })
 }
 

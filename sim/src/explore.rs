@@ -9,6 +9,9 @@
 //!                                  |         -> write, power loss -> open      life goes on
 //!                                  +-> states of the recovery -> (crash) -> open, check    S6
 //! ```
+//! The state after a call is the state before the next one, so it is tried by itself only where the
+//! driver learned something between the two, and at the end.
+//!
 //! Checked at each open: `durable <= recovered <= issued`, and the content by scans both ways and by
 //! point reads of every key ever written.
 
@@ -27,13 +30,16 @@ pub struct Limits {
     /// Seeded subsets per crash point, beside nothing, everything and process death.
     pub subsets: u64,
     /// Crashes per crash point of a recovery; 0 leaves recoveries alone.
-    pub in_recovery: usize,
-    /// Every n-th crash point of a recovery is tried; the rest is left to other recoveries.
-    pub recovery_stride: u64,
+    pub in_recovery: u64,
+    /// About as many stores are opened: where all crash points of all recoveries are more, each
+    /// recovery leaves some to its neighbours.
+    pub opens_max: u64,
     /// Failures after which it ends.
     pub failures_max: usize,
     /// Worker threads.
     pub threads: usize,
+    /// The disk that the script runs on; later lives have an honest one.
+    pub disk: DiskOptions,
 }
 
 impl Default for Limits {
@@ -41,9 +47,10 @@ impl Default for Limits {
         Self {
             subsets: 2,
             in_recovery: 1,
-            recovery_stride: 1,
+            opens_max: u64::MAX,
             failures_max: 10,
             threads: 2,
+            disk: DiskOptions::default(),
         }
     }
 }
@@ -70,10 +77,29 @@ pub struct Report {
     pub crash_points: u64,
     /// Crash points in recoveries.
     pub recovery_points: u64,
+    /// Every so many places of a recovery one was tried; 1 is all of them.
+    pub recovery_stride: u64,
     /// Stores opened.
     pub opens: u64,
     /// What went wrong.
     pub failures: Vec<Failure>,
+}
+
+impl Report {
+    /// One line for people.
+    pub fn line(&self, took: std::time::Duration) -> String {
+        format!(
+            "{} mutating calls, {} crash points and {} in recoveries (1 place in {}), {} opens, \
+             {} failures, {:.1} s",
+            self.mutations,
+            self.crash_points,
+            self.recovery_points,
+            self.recovery_stride,
+            self.opens,
+            self.failures.len(),
+            took.as_secs_f64()
+        )
+    }
 }
 
 /// Runs `script` and every crash of it.
@@ -85,22 +111,25 @@ pub fn explore<S: Subject>(
     script: &[Step],
     limits: &Limits,
 ) -> Result<Report, Violation> {
-    let env = SimEnv::new(DiskOptions::default());
+    let env = SimEnv::new(limits.disk);
     env.disk.start_recording();
     let mut walker = Walker::<S>::open(env.clone(), options.clone())?;
     walker.walk(script)?;
     let states = env.disk.stop_recording();
     let (model, marks) = (walker.model.clone(), walker.marks.clone());
     drop(walker);
-    let explorer = Explorer::<S> {
+    let points = distinct(&states);
+    let mut explorer = Explorer::<S> {
         options,
         model: &model,
         marks: &marks,
         limits,
+        stride: 1,
     };
+    explorer.stride = explorer.stride_for(&points)?;
     let parts = spawn_all(limits.threads, |worker| {
         let mut report = Report::default();
-        for recorded in states.iter().skip(worker).step_by(limits.threads) {
+        for recorded in points.iter().skip(worker).step_by(limits.threads) {
             explorer.point(recorded, &mut report);
             if report.failures.len() >= limits.failures_max {
                 break;
@@ -110,10 +139,11 @@ pub fn explore<S: Subject>(
     });
     let mut report = Report {
         mutations: env.disk.mutations(),
+        crash_points: states.len() as u64,
+        recovery_stride: explorer.stride,
         ..Report::default()
     };
     for part in parts {
-        report.crash_points += part.crash_points;
         report.recovery_points += part.recovery_points;
         report.opens += part.opens;
         report.failures.extend(part.failures);
@@ -121,11 +151,26 @@ pub fn explore<S: Subject>(
     Ok(report)
 }
 
+/// The states that differ from the next one in content or in what the driver knew.
+fn distinct(states: &[Recorded]) -> Vec<&Recorded> {
+    let repeated = |(index, recorded): &(usize, &Recorded)| {
+        let next = states.get(index + 1);
+        recorded.place == Place::After && next.is_some_and(|next| next.mark == recorded.mark)
+    };
+    states
+        .iter()
+        .enumerate()
+        .filter(|state| !repeated(state))
+        .map(|(_, state)| state)
+        .collect()
+}
+
 struct Explorer<'a, S: Subject> {
     options: &'a S::Options,
     model: &'a Model,
     marks: &'a [Mark],
     limits: &'a Limits,
+    stride: u64,
 }
 
 /// The seeded survivors of a point: orders, sectors and strengths take turns.
@@ -145,7 +190,6 @@ fn subset(seed: u64) -> Crash {
 
 impl<S: Subject> Explorer<'_, S> {
     fn point(&self, recorded: &Recorded, report: &mut Report) {
-        report.crash_points += 1;
         let point = recorded.mutation * 3 + recorded.place as u64;
         let mut crashes = vec![Crash::Power(Survivors::NOTHING)];
         if !recorded.state.is_settled() {
@@ -184,33 +228,56 @@ impl<S: Subject> Explorer<'_, S> {
         }
     }
 
+    /// How many places of a recovery must be passed over for the opens to stay within the limit,
+    /// judged by the recovery after the last point.
+    fn stride_for(&self, points: &[&Recorded]) -> Result<u64, Violation> {
+        let Some(last) = points.last() else {
+            return Ok(1);
+        };
+        let env = SimEnv::on(SimDisk::from_state(
+            last.state.after(&Crash::Kill),
+            DiskOptions::default(),
+        ));
+        env.disk.start_recording();
+        self.opened(
+            &env,
+            &self.marks[last.mark as usize],
+            &mut Report::default(),
+        )?;
+        let places = distinct(&env.disk.stop_recording()).len() as u64 * self.limits.in_recovery;
+        let crashes = points.len() as u64 * (3 + self.limits.subsets);
+        let room = self.limits.opens_max.saturating_sub(3 * crashes).max(1);
+        Ok((crashes * places).div_ceil(room).max(1))
+    }
+
     /// The crashes tried in a recovery. Which kind falls on which place turns with the point, so that
-    /// neighbouring points cover what one leaves out.
-    fn chosen<'r>(
-        &self,
-        recoveries: &'r [Recorded],
-        point: u64,
-    ) -> impl Iterator<Item = (&'r Recorded, Crash)> {
-        let (stride, count) = (
-            self.limits.recovery_stride.max(1),
-            self.limits.in_recovery as u64,
-        );
-        let due = move |index: u64| (index + point).is_multiple_of(stride);
-        recoveries
-            .iter()
-            .zip(0_u64..)
-            .filter(move |(_, index)| due(*index))
-            .flat_map(move |(recorded, index)| {
-                (0..count).map(move |n| {
-                    let turn = point + index + n;
-                    let crash = match turn % 4 {
-                        0 => Crash::Power(Survivors::NOTHING),
-                        1 => Crash::Kill,
-                        _ => subset(turn * 31 + point),
-                    };
-                    (recorded, crash)
-                })
-            })
+    /// neighbouring points cover what one leaves out. What leaves the same bytes as the last one that
+    /// kept nothing is left out.
+    fn chosen<'r>(&self, recoveries: &'r [Recorded], point: u64) -> Vec<(&'r Recorded, Crash)> {
+        let nothing = Crash::Power(Survivors::NOTHING);
+        let mut last: Option<&State> = None;
+        let mut chosen = Vec::new();
+        for (recorded, index) in distinct(recoveries).into_iter().zip(point..) {
+            if !index.is_multiple_of(self.stride) {
+                continue;
+            }
+            for turn in index..index + self.limits.in_recovery {
+                let crash = match turn % 4 {
+                    _ if recorded.state.is_settled() => nothing,
+                    0 => nothing,
+                    1 => Crash::Kill,
+                    _ => subset(turn * 31 + point),
+                };
+                if crash == nothing {
+                    if last.is_some_and(|last| last.same_durable(&recorded.state)) {
+                        continue;
+                    }
+                    last = Some(&recorded.state);
+                }
+                chosen.push((recorded, crash));
+            }
+        }
+        chosen
     }
 
     /// Opens after a crash, and looks at what may follow. Returns the states of the recovery.

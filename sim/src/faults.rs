@@ -140,11 +140,15 @@ impl Fault {
         matches!(self, Self::Short | Self::Interrupted)
     }
 
-    /// Whether the medium no longer holds what it said it took.
+    /// Whether the medium no longer holds what it said it took. A sync that reports its failure late
+    /// belongs here: the commit that it acknowledged is gone, and no engine can know.
     pub fn damages(self) -> bool {
         matches!(
             self,
-            Self::LostWrite | Self::MisdirectedWrite | Self::LatentError
+            Self::LostWrite
+                | Self::MisdirectedWrite
+                | Self::LatentError
+                | Self::Sync(SyncFailure::LateReport)
         )
     }
 }

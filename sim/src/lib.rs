@@ -2,12 +2,16 @@
 //! runners that drive an engine through crashes and compare every answer.
 
 pub mod choices;
+pub mod command;
 pub mod disk;
 pub mod env;
 pub mod explore;
 pub mod faults;
+pub mod life;
 pub mod mini;
 pub mod model;
 pub mod script;
+pub mod store;
 pub mod subject;
+pub mod sweep;
 pub mod workers;

@@ -1,2 +1,25 @@
 //! The `sealstone-sim` command.
-fn main() {}
+//!
+//! ```text
+//! sealstone-sim sweep --seeds A..B [--strength honest|adversarial] [--jobs N] [--json FILE]
+//! sealstone-sim run --seed N [--strength honest|adversarial] [--trace]
+//! sealstone-sim exhaust [--rounds N] [--jobs N]
+//! ```
+//! It ends with 0 only if every rule held.
+
+use std::process::ExitCode;
+
+use sealstone_sim::command;
+
+#[allow(clippy::disallowed_methods, reason = "a command reads its arguments")]
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match command::execute(&arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("sealstone-sim: {message}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -318,8 +318,8 @@ impl Subject for Mini {
         Plant::None
     }
 
-    fn draw_options(_choices: &mut Choices, earlier: Option<&Plant>) -> Plant {
-        earlier.copied().unwrap_or(Plant::None)
+    fn draw_options(_choices: &mut Choices, base: &Plant, _life: u32) -> Plant {
+        *base
     }
 
     fn open(env: &Env, options: &Plant) -> Answer<Self> {
@@ -348,6 +348,17 @@ impl Subject for Mini {
         inner.sequence = sequence;
         inner.table.extend(table);
         Ok(sequence)
+    }
+
+    fn sync(&self) -> Answer<()> {
+        let mut inner = self.inner.lock();
+        if inner.poisoned {
+            return Err(Stop::new(StopKind::Poisoned, "an earlier write failed"));
+        }
+        self.append(&mut inner, &[], true).map_err(|error| {
+            inner.poisoned = self.plant != Plant::NotPoisoned;
+            poison(error)
+        })
     }
 
     fn get(&self, keyspace: usize, key: &[u8]) -> Answer<Option<Vec<u8>>> {

@@ -4,7 +4,7 @@
 //! below `n`. Thousands of states cost what the operations cost.
 //!
 //! The one rule about crashes: the engine says how far it recovered, and then
-//! `durable <= recovered <= issued` and content = state[recovered]. What was issued beyond that is
+//! `durable <= recovered <= issued` and `content = state[recovered]`. What was issued beyond that is
 //! forgotten, and what was recovered is durable from then on.
 
 use std::collections::BTreeMap;

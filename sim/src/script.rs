@@ -181,6 +181,7 @@ impl<S: Subject> Walker<S> {
             Step::Group(batches) => self.group(batches),
             Step::Sync => {
                 named(self.subject().sync())?;
+                self.model.durable = self.model.visible;
                 Ok(())
             }
             Step::Seal => named(self.subject().seal()),
@@ -239,9 +240,8 @@ impl<S: Subject> Walker<S> {
             }
             let expected = self.model.issue(ops);
             self.mark();
-            match self.subject().submit(ops, *synced) {
-                Some(Ok(ticket)) => tickets.push((ticket, expected, *synced)),
-                Some(Err(stop)) => return Err(unexpected("submit", &stop)),
+            match self.submitted(ops, *synced)? {
+                Some(ticket) => tickets.push((ticket, expected, *synced)),
                 None => {
                     let got = self.subject().write(ops, *synced);
                     let got = got.map_err(|stop| unexpected("write", &stop))?;
@@ -264,6 +264,23 @@ impl<S: Subject> Walker<S> {
             }
         }
         Ok(())
+    }
+
+    /// Submits; where there is no room, background work makes some. `None`: there is no queue.
+    fn submitted(&self, ops: &[Op], synced: bool) -> Result<Option<S::Ticket>, Violation> {
+        let subject = self.subject();
+        loop {
+            match subject.submit(ops, synced) {
+                Some(Err(stop)) if stop.kind == StopKind::Refused && subject.jobs() > 0 => {
+                    subject
+                        .run_job(0, 4)
+                        .map_err(|stop| unexpected("job", &stop))?;
+                }
+                Some(Err(stop)) => return Err(unexpected("submit", &stop)),
+                Some(Ok(ticket)) => return Ok(Some(ticket)),
+                None => return Ok(None),
+            }
+        }
     }
 
     fn reopen(&mut self) -> Result<(), Violation> {

@@ -23,7 +23,7 @@ pub enum StopKind {
     Damaged,
     /// The handle is closed.
     Closed,
-    /// A call of the backend failed.
+    /// A call of the backend failed; of a write, before it had any effect.
     Io,
 }
 
@@ -69,8 +69,9 @@ pub trait Subject: Sized {
     /// Options for scripted runs.
     fn options() -> Self::Options;
 
-    /// Options drawn for a run, or, with `earlier`, for a later life of the same store.
-    fn draw_options(choices: &mut Choices, earlier: Option<&Self::Options>) -> Self::Options;
+    /// Options drawn for a life: `base` are those of scripted runs, or, in a later life of a store,
+    /// those it had before.
+    fn draw_options(choices: &mut Choices, base: &Self::Options, life: u32) -> Self::Options;
 
     /// Opens or creates the store and its keyspaces.
     fn open(env: &Env, options: &Self::Options) -> Answer<Self>;
@@ -101,10 +102,13 @@ pub trait Subject: Sized {
         Ok(false)
     }
 
-    /// Makes everything visible durable.
-    fn sync(&self) -> Answer<()> {
-        Ok(())
+    /// Writes a batch in which a closure of the caller fails. `None`: there are no closures.
+    fn write_failing(&self, _ops: &[Op]) -> Option<Answer<u64>> {
+        None
     }
+
+    /// Makes everything visible durable.
+    fn sync(&self) -> Answer<()>;
 
     /// Reads a key.
     fn get(&self, keyspace: usize, key: &[u8]) -> Answer<Option<Vec<u8>>>;

@@ -4,7 +4,7 @@
 //! too small for are found here, by reading the logs once more than recovery does; only then debris is
 //! removed and files are written. What is left to fail behind this are the system's own errors.
 
-use crate::engine::recovery::{decode_ops, is_sealed, offset_of};
+use crate::engine::recovery::{check_named, decode_ops, is_sealed, offset_of};
 use crate::engine::{Engine, sizes};
 use crate::env::FileName;
 use crate::error::{Error, ErrorKind, Result};
@@ -16,7 +16,7 @@ impl Engine {
     /// Errors: those that recovery would meet in the logs, `TooLarge` among them.
     pub fn check_logs(&self, state: &ManifestState) -> Result<()> {
         self.walk_logs(state, |entry, frame, payload| {
-            self.check_fits(entry, frame, payload)
+            self.check_fits(state, entry, frame, payload)
         })
     }
 
@@ -50,8 +50,16 @@ impl Engine {
     }
 
     /// Whether one commit can be brought into memory that has nothing else in it.
-    fn check_fits(&self, entry: &LogEntry, frame: &Frame, payload: &[u8]) -> Result<()> {
-        let ops = decode_ops(entry, frame, payload, &self.hasher)?;
+    fn check_fits(
+        &self,
+        state: &ManifestState,
+        entry: &LogEntry,
+        frame: &Frame,
+        payload: &[u8],
+    ) -> Result<()> {
+        let name = FileName::log(entry.number);
+        let ops = decode_ops(name, frame, payload, &self.hasher)?;
+        check_named(&state.keyspaces, name, frame, &ops)?;
         let fits = match BatchShape::of(self.settings.chunk_bytes, &ops) {
             Ok(shape) => {
                 let needed = sizes::commit_bytes(&self.settings, &self.region, &shape);
@@ -69,7 +77,7 @@ impl Engine {
     pub fn commit_too_large(&self, entry: &LogEntry, frame: &Frame, payload: &[u8]) -> Error {
         let chunk_bytes = self.settings.chunk_bytes;
         let sequence = frame.header.sequence;
-        let shape = decode_ops(entry, frame, payload, &self.hasher)
+        let shape = decode_ops(FileName::log(entry.number), frame, payload, &self.hasher)
             .map(|ops| BatchShape::of(chunk_bytes, &ops));
         let (needed, limit, what) = match shape {
             Ok(Ok(shape)) => (

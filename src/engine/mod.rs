@@ -16,6 +16,8 @@
 pub(crate) mod check;
 pub(crate) mod close;
 pub(crate) mod commit;
+#[cfg(test)]
+mod commit_tests;
 pub(crate) mod counters;
 pub(crate) mod flush;
 pub(crate) mod jobs;
@@ -28,6 +30,7 @@ pub(crate) mod sizes;
 pub(crate) mod states;
 pub(crate) mod submit;
 pub(crate) mod ticket;
+pub(crate) mod verify;
 pub(crate) mod version;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -65,6 +68,8 @@ pub(crate) struct Sizes {
     pub log_bytes: u64,
     /// Region bytes reserved for the flush.
     pub scratch_bytes: u64,
+    /// The most bytes of records in a segment.
+    pub segment_bytes: u64,
 }
 
 /// A log that the manifest names, with its space allocated, that has no frames yet.
@@ -135,8 +140,10 @@ pub(crate) struct Engine {
     pub next_number: AtomicU64,
     pub poison: OnceLock<Error>,
     pub closed: AtomicBool,
-    /// Raised when a ticket resolves, memory is freed, or the store closes.
+    /// Raised when memory is freed or a spare log made, or the store fails or closes.
     pub progress: Signal,
+    /// Raised when a quantum of a job has ended.
+    pub stepped: Signal,
     /// Raised when a job may have become runnable.
     pub work: Arc<jobs::WorkSignal>,
     pub counters: Counters,
@@ -144,6 +151,8 @@ pub(crate) struct Engine {
     /// Held for reading by every job's quantum: closing waits for it.
     pub gate: RwLock<()>,
     pub report: OpenReport,
+    /// Read-only: how many logs the manifest names, and their file bytes.
+    pub stored_logs: (u64, u64),
     /// The flush's share of the region, held for good.
     pub _scratch: Option<Permit>,
 }
@@ -189,10 +198,6 @@ impl Engine {
         self.progress.raise();
         self.work.0.raise();
         kept
-    }
-
-    pub fn wait_for_progress(&self, seen: u64) {
-        self.env.clock.wait(&self.progress, seen, None);
     }
 
     pub fn visible(&self) -> Sequence {

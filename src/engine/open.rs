@@ -21,7 +21,9 @@ use crate::engine::registry::Registry;
 use crate::engine::residency::{FILTER_BITS_RESIDENT, Residency};
 use crate::engine::version::{Run, Version};
 use crate::engine::{CommitState, Engine, Sizes, sizes};
-use crate::env::{Env, FileKind, FileName, IoErrorKind, Listing, LockGuard, LockMode, io};
+use crate::env::{
+    Env, FileKind, FileName, IoErrorKind, Listing, LockGuard, LockMode, OpenMode, io,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log;
 use crate::manifest::{self, LogEntry, ManifestState, ManifestWriter};
@@ -39,7 +41,12 @@ impl Engine {
     /// Opens or creates the store behind `env`.
     pub fn open(env: Env, settings: Settings) -> Result<Arc<Self>> {
         let sizes = sizes::of(&settings)?;
-        let lock = take_lock(&env, &settings)?;
+        let mode = if settings.read_only {
+            LockMode::Shared
+        } else {
+            LockMode::Exclusive
+        };
+        let lock = take_lock(&env, settings.create, mode)?;
         let listing = list(&env)?;
         let (state, created, cut_bytes) = match manifest::read(&*env.vfs)? {
             Some(read) => (read.state, false, read.cut_bytes),
@@ -122,12 +129,14 @@ impl Engine {
             poison: OnceLock::new(),
             closed: AtomicBool::new(false),
             progress: Signal::new(),
+            stepped: Signal::new(),
             work: Arc::new(WorkSignal::default()),
             counters: Counters::default(),
             lock: Mutex::new(Some(lock)),
             gate: RwLock::new(()),
             creating: Mutex::new(()),
             report: OpenReport::default(),
+            stored_logs: (0, 0),
             _scratch: scratch,
             region,
             sizes,
@@ -138,6 +147,13 @@ impl Engine {
 
     fn open_read_only(&mut self, state: &ManifestState) -> Result<()> {
         let recovered = self.recover(state)?;
+        for log in &state.logs {
+            let name = FileName::log(log.number);
+            let bytes = io::uninterrupted(|| self.env.vfs.open(name, OpenMode::Read)?.len())
+                .map_err(|cause| Error::io("open", name, cause))?;
+            self.stored_logs.0 += 1;
+            self.stored_logs.1 += bytes;
+        }
         self.report.recovered_through = recovered.through;
         self.enter(recovered, state);
         Ok(())
@@ -305,7 +321,7 @@ fn version_of(state: &ManifestState, hasher: Hasher) -> Version {
     version
 }
 
-fn list(env: &Env) -> Result<Listing> {
+pub(super) fn list(env: &Env) -> Result<Listing> {
     io::uninterrupted(|| env.vfs.list()).map_err(|cause| match cause.kind {
         IoErrorKind::NotFound => {
             Error::new(ErrorKind::NotAStore, "open", env.vfs.describe()).with_cause(cause)
@@ -315,8 +331,8 @@ fn list(env: &Env) -> Result<Listing> {
 }
 
 /// Takes the lock. A directory that is no store and is not to become one is left as it is.
-fn take_lock(env: &Env, settings: &Settings) -> Result<Box<dyn LockGuard>> {
-    if settings.create {
+pub(super) fn take_lock(env: &Env, create: bool, mode: LockMode) -> Result<Box<dyn LockGuard>> {
+    if create {
         io::uninterrupted(|| env.vfs.create_root())
             .map_err(|cause| Error::io_dir("create", cause))?;
     } else {
@@ -326,11 +342,6 @@ fn take_lock(env: &Env, settings: &Settings) -> Result<Box<dyn LockGuard>> {
             return Err(no_manifest(env, numbered));
         }
     }
-    let mode = if settings.read_only {
-        LockMode::Shared
-    } else {
-        LockMode::Exclusive
-    };
     io::uninterrupted(|| env.vfs.try_lock(mode))
         .map_err(|cause| Error::io("open", FileName::LOCK, cause))
 }
@@ -384,17 +395,26 @@ fn fresh_state(env: &Env, settings: &Settings, listing: &Listing) -> Result<Mani
 
 /// Everything that the manifest names is there, and the listing holds no log that the manifest should
 /// have named. Reads names only, and the heads of unnamed logs.
-///
-/// A log's number is taken behind the edit that the manifest's next number stands in, and the edit that
-/// names the log moves that on. So an unnamed one at or above it, with a frame of this incarnation or an
-/// earlier one, was named by an edit that is gone. One below was named and dropped: its removal waits, or
-/// did not survive.
 fn validate(env: &Env, state: &ManifestState, listing: &Listing) -> Result<()> {
     let present: BTreeSet<_> = listing.names.iter().copied().collect();
     if let Some(missing) = named_files(state).find(|name| !present.contains(name)) {
         let detail = "the manifest names it, the directory does not hold it";
         return Err(Error::new(ErrorKind::MissingFile, "open", detail).with_file(missing));
     }
+    check_unnamed_logs(env, state, listing)
+}
+
+/// The listing holds no log with commits that the manifest should have named.
+///
+/// A log's number is taken behind the edit that the manifest's next number stands in, and the edit that
+/// names the log moves that on. So an unnamed one at or above it, with a frame of this incarnation or an
+/// earlier one, was named by an edit that is gone. One below was named and dropped: its removal waits, or
+/// did not survive.
+pub(super) fn check_unnamed_logs(
+    env: &Env,
+    state: &ManifestState,
+    listing: &Listing,
+) -> Result<()> {
     let unnamed = listing.names.iter().filter(|name| {
         name.kind == FileKind::Log && !name.temporary && name.number >= state.next_number
     });

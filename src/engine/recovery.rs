@@ -19,9 +19,10 @@ use crate::env::{FileName, io};
 use crate::error::{Error, Result};
 use crate::flush::KindFlush;
 use crate::log::{
-    self, Frame, FrameToWrite, LogExpectation, LogIdentity, LogReader, LogWriter, Tail, record,
+    self, Frame, FrameToWrite, LOG_VERSION, LogExpectation, LogIdentity, LogReader, LogWriter,
+    Tail, record,
 };
-use crate::manifest::{LogEntry, ManifestState};
+use crate::manifest::{KeyspaceEntry, LogEntry, ManifestState};
 use crate::memory::Owner;
 use crate::memtable::{BatchShape, Memtable, Op};
 use crate::segment::SegmentWriter;
@@ -187,11 +188,11 @@ impl Engine {
         let mut reader = self.log_reader(state, entry, first)?;
         let mut payload = Vec::new();
         while let Some(frame) = reader.next(&mut payload)? {
-            if !self.replay(entry, &frame, &payload, recovered)? {
+            if !self.replay(state, entry, &frame, &payload, recovered)? {
                 // Memory is smaller than the generation: what is there becomes segments of its own.
                 self.split(recovered)?;
                 kept_from = recovered.through + 1;
-                if !self.replay(entry, &frame, &payload, recovered)? {
+                if !self.replay(state, entry, &frame, &payload, recovered)? {
                     return Err(match self.settings.read_only {
                         true => self.logs_too_large(state),
                         false => self.commit_too_large(entry, &frame, &payload),
@@ -225,12 +226,15 @@ impl Engine {
     /// Appends and publishes one commit; false if memory is short.
     fn replay(
         &mut self,
+        state: &ManifestState,
         entry: &LogEntry,
         frame: &Frame,
         payload: &[u8],
         recovered: &mut Recovered,
     ) -> Result<bool> {
-        let ops = decode_ops(entry, frame, payload, &self.hasher)?;
+        let name = FileName::log(entry.number);
+        let ops = decode_ops(name, frame, payload, &self.hasher)?;
+        check_named(&state.keyspaces, name, frame, &ops)?;
         if recovered.open.is_none() {
             let Some(open) = self.recovery_generation(recovered, frame.header.records) else {
                 return Ok(false);
@@ -318,7 +322,7 @@ impl Engine {
         let identity = self.segment_identity(open.handle.number, kind);
         let parameters = self.parameters.clone();
         let writer =
-            SegmentWriter::new(file.clone(), name, identity, parameters, Default::default())?;
+            SegmentWriter::new(file.clone(), name, identity, parameters, self.new_scratch())?;
         let mut merge = KindFlush::new(open.memory.clone(), kind, writer);
         let summary = loop {
             if let Some(summary) = merge.step(u32::MAX)? {
@@ -389,7 +393,8 @@ impl Engine {
     }
 }
 
-fn log_identity(state: &ManifestState, entry: &LogEntry) -> LogIdentity {
+/// Which log a manifest means by an entry.
+pub(super) fn log_identity(state: &ManifestState, entry: &LogEntry) -> LogIdentity {
     let LogEntry {
         number,
         incarnation,
@@ -400,6 +405,29 @@ fn log_identity(state: &ManifestState, entry: &LogEntry) -> LogIdentity {
         number,
         incarnation,
     }
+}
+
+/// A keyspace is durably named before a handle to it exists: a record of one that is not among those
+/// named (sorted by id) proves that the manifest lost an edit.
+pub(super) fn check_named(
+    keyspaces: &[KeyspaceEntry],
+    log: FileName,
+    frame: &Frame,
+    ops: &[Op<'_>],
+) -> Result<()> {
+    let named = |id| {
+        keyspaces
+            .binary_search_by_key(&id, |named| named.id)
+            .is_ok()
+    };
+    let Some(op) = ops.iter().find(|op| !named(op.keyspace)) else {
+        return Ok(());
+    };
+    let detail = format!(
+        "it does not name keyspace {:#x}, of which {log} holds a record at byte {}: it lost an edit",
+        op.keyspace.0, frame.offset
+    );
+    Err(Error::corruption("recover", FileName::MANIFEST, 0, detail))
 }
 
 pub(super) fn is_sealed(tail: Option<&Tail>) -> bool {
@@ -432,22 +460,19 @@ fn cut_of(file: FileName, tail: Option<Tail>) -> Option<Cut> {
 
 /// The operations of a commit frame whose checksum holds.
 pub(super) fn decode_ops<'p>(
-    entry: &LogEntry,
+    log: FileName,
     frame: &Frame,
     payload: &'p [u8],
     hasher: &crate::types::Hasher,
 ) -> Result<Vec<Op<'p>>> {
-    let bad = |what: &str| {
-        Error::corruption(
-            "recover",
-            FileName::log(entry.number),
-            frame.offset,
-            what.to_string(),
-        )
-    };
+    let bad = |what: &str| Error::corruption("recover", log, frame.offset, what.to_string());
     let mut ops = Vec::new();
     let mut rest = payload;
     while !rest.is_empty() {
+        if record::is_newer(rest) {
+            let error = log::unsupported(LOG_VERSION + 1, "a record of an unknown form");
+            return Err(error.with_file(log).with_offset(frame.offset));
+        }
         let layout =
             record::decode_header(rest).ok_or_else(|| bad("a record header is invalid"))?;
         let (Some(key), Some(value), Some(after)) = (

@@ -42,11 +42,16 @@ impl<'a> Plan<'a> {
 
     fn scratch(&self, frame_bytes: u64) -> u64 {
         let records = u64::from(self.settings.records_max());
-        // A record takes more in a segment than in a frame: header and padding.
-        let data_bytes = frame_bytes + records * 40;
+        let data_bytes = self.segment(frame_bytes);
         let output_bytes = self.settings.output_buffer_bytes as usize;
         let fence_bytes = self.settings.key_fence_bytes;
         SegmentScratch::bytes_needed(records, data_bytes, fence_bytes, output_bytes)
+    }
+
+    /// The most bytes of records in a segment: a record takes more there than in a frame, for header
+    /// and padding.
+    fn segment(&self, frame_bytes: u64) -> u64 {
+        frame_bytes + u64::from(self.settings.records_max()) * 40
     }
 
     fn total(&self, frame_bytes: u64) -> u64 {
@@ -145,6 +150,7 @@ pub(crate) fn of(settings: &Settings) -> Result<Sizes> {
         batch_bytes_max,
         log_bytes: (LOG_HEADER_BYTES + frames + SEAL_FRAME_BYTES).next_multiple_of(4096),
         scratch_bytes: plan.scratch(most),
+        segment_bytes: plan.segment(most),
     })
 }
 

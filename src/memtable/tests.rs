@@ -396,6 +396,30 @@ fn old_version_of_a_hot_key_is_found_by_the_order() {
 }
 
 #[test]
+fn room_behind_a_large_frame_is_used() {
+    let mut fixture = Fixture::tiny();
+    // 120 bytes are left behind the first small frame, 64 behind the first large one, 208 behind
+    // the second.
+    let value = [1; 424];
+    let ops = [
+        fixture.op(MUTABLE, b"small", Some(&value[..115])),
+        fixture.op(MUTABLE, b"less", Some(&value)),
+        fixture.op(MUTABLE, b"more", Some(&value[..284])),
+    ];
+    let mut chunks = Vec::new();
+    for (sequence, op) in (1..).zip(ops) {
+        fixture.append(sequence, &[op], sequence > 1);
+        let mut shape = BatchShape::new(CHUNK_BYTES);
+        shape.add(0, 104).expect("fits");
+        let fits_120 = fixture.writer.cost_bytes(&shape) == Ok(0);
+        shape.add(0, 72).expect("fits");
+        let fits_208 = fixture.writer.cost_bytes(&shape).expect("fits") < 256;
+        chunks.push((fits_120, fits_208));
+    }
+    assert_eq!(chunks, [(true, false), (true, false), (true, true)]);
+}
+
+#[test]
 fn few_hash_bits_keep_walks_short() {
     for hash_bits in [1, 8, 46] {
         let mut fixture = Fixture::new(4096, OPTIONS_4096, hash_bits);

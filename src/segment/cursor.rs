@@ -13,14 +13,15 @@
 //! * `starts` has the offsets of all records between the window's start and the current one.
 //! * After an error the cursor has no place until the next seek: it never goes on as if at an end.
 
-use super::fences::{FENCE_PIECE_BYTES, Fence, decode_piece};
+use super::fences::{FENCE_PIECE_BYTES, Fence, PIECE_FENCES_MAX, decode_piece};
 use super::files::FileTable;
-use super::layout::SegmentLayout;
+use super::layout::Places;
 use super::reader::Segment;
 use super::record::RecordLayout;
 use super::window::{RecordWindow, Source};
 use super::{ReadCounts, record};
 use crate::error::{Error, Result};
+use crate::index::UNIT_BYTES;
 use crate::sync::Arc;
 use crate::types::{KeyspaceId, RecordKind, Sequence};
 
@@ -86,7 +87,8 @@ pub struct SegmentCursor {
     pub(super) buffer_bytes: usize,
     pub(super) position: Position,
     pub(super) window: RecordWindow,
-    pub(super) starts: Vec<u64>,
+    /// In units of 8 bytes, from the window's start.
+    pub(super) starts: Vec<u32>,
     pub(super) piece: Piece,
     /// How much the next forward read brings: little right after a seek, then the whole buffer.
     pub(super) want_bytes: usize,
@@ -111,14 +113,18 @@ impl SegmentCursor {
     /// Memory that a cursor takes while records fit its buffer: the window, record starts in it, and a
     /// piece of fences with its decoded form.
     pub const fn memory_bytes(options: CursorOptions) -> usize {
-        let starts = options.buffer_bytes / record::RECORD_BYTES_MIN as usize;
-        let fences = FENCE_PIECE_BYTES / 8 * size_of::<Fence>();
-        options.buffer_bytes + starts * size_of::<u64>() + FENCE_PIECE_BYTES + fences
+        let starts = starts_max(options.buffer_bytes) * size_of::<u32>();
+        let fences = PIECE_FENCES_MAX * size_of::<Fence>();
+        options.buffer_bytes + starts + FENCE_PIECE_BYTES + fences
     }
 
-    /// Memory held by the window now: more than the buffer while a large record is in it.
-    pub const fn window_bytes(&self) -> usize {
+    /// Memory held now: more than [`Self::memory_bytes`] only while a record or block larger than the
+    /// buffer is in the window.
+    pub const fn held_bytes(&self) -> usize {
         self.window.capacity()
+            + self.starts.capacity() * size_of::<u32>()
+            + self.piece.bytes.capacity()
+            + self.piece.fences.capacity() * size_of::<Fence>()
     }
 
     /// The segment.
@@ -159,15 +165,10 @@ impl SegmentCursor {
         reason = "a cursor goes both ways and can fail"
     )]
     pub fn next(&mut self, counts: &mut ReadCounts) -> Result<bool> {
-        let records = self
-            .segment
-            .tail(&self.files, counts)?
-            .layout()
-            .records
-            .span;
+        let records = self.places(counts)?.records;
         let at = match self.take_position()? {
             Position::At(offset, layout) => {
-                self.starts.push(offset);
+                self.note_start(offset);
                 offset + layout.padded_bytes
             }
             Position::After => records.end(),
@@ -183,12 +184,7 @@ impl SegmentCursor {
 
     /// Goes to the record before; `false` in front of the first one.
     pub fn prev(&mut self, counts: &mut ReadCounts) -> Result<bool> {
-        let records = self
-            .segment
-            .tail(&self.files, counts)?
-            .layout()
-            .records
-            .span;
+        let records = self.places(counts)?.records;
         let at = match self.take_position()? {
             Position::At(offset, _) => offset,
             Position::After => records.end(),
@@ -206,8 +202,23 @@ impl SegmentCursor {
                 .segment
                 .damage(OPERATION, at, "no record before this one"));
         };
+        let start = self.window.offset() + u64::from(start) * UNIT_BYTES;
         self.settle(start, self.buffer_bytes, counts)?;
         Ok(true)
+    }
+
+    /// Notes where a record of the window starts.
+    fn note_start(&mut self, at: u64) {
+        if self.starts.capacity() == 0 {
+            self.starts.reserve_exact(starts_max(self.buffer_bytes));
+        }
+        let units = (at - self.window.offset()) / UNIT_BYTES;
+        // A window is a few buffers, or one block: below 2^35 bytes.
+        self.starts.push(units as u32);
+    }
+
+    pub(super) fn places(&self, counts: &mut ReadCounts) -> Result<Places> {
+        Ok(*self.segment.tail(&self.files, counts)?.places())
     }
 
     /// Forgets the window and stands somewhere else.
@@ -238,12 +249,7 @@ impl SegmentCursor {
         let source = Source {
             segment: &self.segment,
             files: &self.files,
-            records: self
-                .segment
-                .tail(&self.files, counts)?
-                .layout()
-                .records
-                .span,
+            records: self.places(counts)?.records,
             operation: OPERATION,
         };
         let before = self.window.offset();
@@ -259,12 +265,12 @@ impl SegmentCursor {
     /// Reads the blocks in front of `end` that fit the buffer (one at least) and notes their records.
     fn read_back(&mut self, end: u64, counts: &mut ReadCounts) -> Result<()> {
         let segment = self.segment.clone();
-        let layout = segment.tail(&self.files, counts)?.layout();
-        let start = self.block_start_before(layout, end, counts)?;
+        let places = self.places(counts)?;
+        let start = self.block_start_before(places, end, counts)?;
         let source = Source {
             segment: &segment,
             files: &self.files,
-            records: layout.records.span,
+            records: places.records,
             operation: OPERATION,
         };
         self.window
@@ -273,7 +279,7 @@ impl SegmentCursor {
         while at < end {
             let record = record::decode(self.window.from(at))
                 .map_err(|what| segment.damage(OPERATION, at, what))?;
-            self.starts.push(at);
+            self.note_start(at);
             at = at.saturating_add(record.padded_bytes);
         }
         match at == end {
@@ -286,11 +292,11 @@ impl SegmentCursor {
     /// one piece of fences; of the last block before `end` if none does.
     fn block_start_before(
         &mut self,
-        layout: &SegmentLayout,
+        places: Places,
         end: u64,
         counts: &mut ReadCounts,
     ) -> Result<u64> {
-        self.load_piece_before(layout, end, counts)?;
+        self.load_piece_before(places, end, counts)?;
         let fences = &self.piece.fences;
         let mut start = None;
         for fence in fences.iter().rev().filter(|fence| fence.offset < end) {
@@ -299,11 +305,11 @@ impl SegmentCursor {
             }
             start = Some(fence.offset);
         }
-        match start.filter(|start| *start >= layout.records.span.offset) {
+        match start.filter(|start| *start >= places.records.offset) {
             Some(start) => Ok(start),
             None => Err(self.segment.damage(
                 OPERATION,
-                layout.key_fences.span.offset,
+                places.key_fences.offset,
                 "no key fence before a record",
             )),
         }
@@ -312,11 +318,11 @@ impl SegmentCursor {
     /// Loads the piece that has the last fence in front of `end`.
     fn load_piece_before(
         &mut self,
-        layout: &SegmentLayout,
+        places: Places,
         end: u64,
         counts: &mut ReadCounts,
     ) -> Result<()> {
-        let pieces = layout.fence_piece_count();
+        let pieces = places.fence_piece_count();
         let first_before = |piece: &Piece| piece.fences.first().is_some_and(|f| f.offset < end);
         if let Some(number) = self.piece.number {
             let reaches = self
@@ -329,7 +335,7 @@ impl SegmentCursor {
             }
             if !first_before(&self.piece) && number > 0 {
                 // Going back step by step: the piece before is the likely one.
-                self.load_piece(layout, number - 1, counts)?;
+                self.load_piece(places, number - 1, counts)?;
                 if first_before(&self.piece) {
                     return Ok(());
                 }
@@ -338,19 +344,19 @@ impl SegmentCursor {
         let (mut low, mut high) = (0, pieces);
         while low + 1 < high {
             let middle = low.midpoint(high);
-            self.load_piece(layout, middle, counts)?;
+            self.load_piece(places, middle, counts)?;
             match first_before(&self.piece) {
                 true => low = middle,
                 false => high = middle,
             }
         }
-        self.load_piece(layout, low, counts)
+        self.load_piece(places, low, counts)
     }
 
     /// Loads a piece of key fences, unless it is loaded.
     pub(super) fn load_piece(
         &mut self,
-        layout: &SegmentLayout,
+        places: Places,
         number: u64,
         counts: &mut ReadCounts,
     ) -> Result<()> {
@@ -358,7 +364,7 @@ impl SegmentCursor {
             return Ok(());
         }
         self.piece.number = None;
-        let span = layout.fence_piece(number);
+        let span = places.fence_piece(number);
         let file = self.segment.file(&self.files, counts)?;
         self.piece.bytes.resize(span.bytes as usize, 0);
         let segment = &self.segment;
@@ -369,4 +375,9 @@ impl SegmentCursor {
         self.piece.number = Some(number);
         Ok(())
     }
+}
+
+/// Records that a buffer can hold.
+const fn starts_max(buffer_bytes: usize) -> usize {
+    buffer_bytes / record::RECORD_BYTES_MIN as usize + 1
 }

@@ -25,7 +25,6 @@
 //! first record has to be asked. So long shared prefixes cost a binary search by reads, never a scan.
 
 use std::cmp::Ordering;
-use std::ops::Range;
 
 use super::identity::{Chain, Domain, Seeds, checksum};
 use crate::index::UNIT_BYTES;
@@ -36,6 +35,10 @@ pub const SEPARATOR_BYTES_MAX: usize = 32;
 
 /// Bytes of a piece of fences.
 pub const FENCE_PIECE_BYTES: usize = 4096;
+
+/// The most fences in a piece: only the first block of all has an empty separator.
+pub const PIECE_FENCES_MAX: usize =
+    (FENCE_PIECE_BYTES - PIECE_HEADER_BYTES) / (FENCE_HEADER_BYTES + 1) + 1;
 
 const PIECE_HEADER_BYTES: usize = 16;
 const FENCE_HEADER_BYTES: usize = 8;
@@ -181,19 +184,23 @@ impl KeyFenceBuilder {
 }
 
 /// A fence of a decoded piece.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fence {
     /// The block's offset in the file, in bytes.
     pub offset: u64,
+    start: u16,
+    len: u8,
     /// Whether the separator is only a prefix of the block's first key.
     pub inexact: bool,
-    separator: Range<usize>,
 }
 
 impl Fence {
     /// The separator, given the piece that the fence came from.
     pub fn separator<'a>(&self, piece: &'a [u8]) -> &'a [u8] {
-        piece.get(self.separator.clone()).unwrap_or_default()
+        let start = usize::from(self.start);
+        piece
+            .get(start..start + usize::from(self.len))
+            .unwrap_or_default()
     }
 }
 
@@ -214,6 +221,10 @@ pub fn decode_piece(
     }
     let count = u16::from_le_bytes([header[8], header[9]]);
     let used = usize::from(u16::from_le_bytes([header[10], header[11]]));
+    if piece.len() > FENCE_PIECE_BYTES || usize::from(count) > PIECE_FENCES_MAX {
+        return Err("key fence count");
+    }
+    fences.reserve_exact(PIECE_FENCES_MAX);
     let mut at = PIECE_HEADER_BYTES;
     for _ in 0..count {
         let head = piece
@@ -228,7 +239,8 @@ pub fn decode_piece(
         fences.push(Fence {
             offset: (head >> 16) * UNIT_BYTES,
             inexact: (head >> 8) as u8 & FLAG_INEXACT != 0,
-            separator: start..at,
+            start: start as u16,
+            len: head as u8,
         });
     }
     match fences.is_empty() || at != used {

@@ -307,7 +307,7 @@ impl SegmentWriter {
                 footer_checksum,
                 counts: self.counts,
             },
-            tail: Tail::new(footer, fences),
+            tail: Tail::new(&footer, fences),
             filter: self.finish.kept.take(),
         })
     }

@@ -67,6 +67,44 @@ impl FilterSection {
     }
 }
 
+/// Where records, key fences and index pages are: all of the layout that stays in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Records.
+    pub records: Span,
+    /// Key fences.
+    pub key_fences: Span,
+    /// Index pages.
+    pub pages: Span,
+}
+
+impl Places {
+    /// Index pages.
+    pub const fn page_count(&self) -> u64 {
+        self.pages.bytes / PAGE_BYTES as u64
+    }
+
+    /// The offset of an index page.
+    pub const fn page_offset(&self, number: u64) -> u64 {
+        self.pages.offset + number * PAGE_BYTES as u64
+    }
+
+    /// Pieces of key fences.
+    pub const fn fence_piece_count(&self) -> u64 {
+        self.key_fences.bytes.div_ceil(FENCE_PIECE_BYTES as u64)
+    }
+
+    /// Where a piece of key fences is; clipped to the section.
+    pub fn fence_piece(&self, number: u64) -> Span {
+        let offset = self.key_fences.offset + number * FENCE_PIECE_BYTES as u64;
+        let end = self.key_fences.end();
+        Span {
+            offset,
+            bytes: end.saturating_sub(offset).min(FENCE_PIECE_BYTES as u64),
+        }
+    }
+}
+
 /// All sections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentLayout {
@@ -83,27 +121,18 @@ pub struct SegmentLayout {
 }
 
 impl SegmentLayout {
+    /// The places that reading by key needs.
+    pub const fn places(&self) -> Places {
+        Places {
+            records: self.records.span,
+            key_fences: self.key_fences.span,
+            pages: self.pages.span,
+        }
+    }
+
     /// Index pages.
     pub const fn page_count(&self) -> u64 {
-        self.pages.span.bytes / PAGE_BYTES as u64
-    }
-
-    /// Pieces of key fences.
-    pub const fn fence_piece_count(&self) -> u64 {
-        self.key_fences
-            .span
-            .bytes
-            .div_ceil(FENCE_PIECE_BYTES as u64)
-    }
-
-    /// Where a piece of key fences is; clipped to the section.
-    pub fn fence_piece(&self, number: u64) -> Span {
-        let offset = self.key_fences.span.offset + number * FENCE_PIECE_BYTES as u64;
-        let end = self.key_fences.span.end();
-        Span {
-            offset,
-            bytes: end.saturating_sub(offset).min(FENCE_PIECE_BYTES as u64),
-        }
+        self.places().page_count()
     }
 
     /// Checks that every section is where it must be in a file of `file_bytes` with a footer of

@@ -12,7 +12,7 @@
 use std::ops::Range;
 
 use super::files::{FileTable, OpenFile};
-use super::layout::SegmentLayout;
+use super::layout::Places;
 use super::reader::{Segment, newer};
 use super::record::{self, LENGTHS_BYTES, RecordLayout};
 use super::{ReadCounts, footer::SEGMENT_VERSION};
@@ -120,13 +120,13 @@ impl Segment {
             bound,
         };
         let tail = self.tail(files, counts)?;
-        let page = first_page(tail.page_fences(), hash, tail.footer().prefix_bits) as u64;
-        if page == tail.layout().page_count() {
+        let page = first_page(tail.page_fences(), hash, tail.prefix_bits()) as u64;
+        if page == tail.places().page_count() {
             return Ok(Lookup::Absent);
         }
         counts.candidates += 1;
         let file = self.file(files, counts)?;
-        let found = self.search(&file, tail.layout(), page, &wanted, buffers, counts)?;
+        let found = self.search(&file, tail.places(), page, &wanted, buffers, counts)?;
         if found == Lookup::Absent {
             counts.false_candidates += 1;
         }
@@ -137,7 +137,7 @@ impl Segment {
     fn search(
         &self,
         file: &OpenFile,
-        layout: &SegmentLayout,
+        places: &Places,
         mut page: u64,
         wanted: &Wanted<'_>,
         buffers: &mut LookupBuffers,
@@ -148,16 +148,16 @@ impl Segment {
             record,
         } = buffers;
         page_buffer.resize(PAGE_BYTES, 0);
-        while page < layout.page_count() {
-            let offset = layout.pages.span.offset + page * PAGE_BYTES as u64;
+        while page < places.page_count() {
+            let offset = places.page_offset(page);
             self.read(file, OPERATION, offset, page_buffer, counts)?;
-            let view = self.page(layout, page, page_buffer, OPERATION)?;
+            let view = self.page(places, page, page_buffer, OPERATION)?;
             let mut index = view.lower_bound(wanted.hash);
             while let Some(entry) = view
                 .entry(index)
                 .filter(|entry| entry.hash() == wanted.hash)
             {
-                if let Some(found) = self.try_entry(file, layout, entry, wanted, record, counts)? {
+                if let Some(found) = self.try_entry(file, places, entry, wanted, record, counts)? {
                     return Ok(found);
                 }
                 index += 1;
@@ -174,14 +174,14 @@ impl Segment {
     fn try_entry(
         &self,
         file: &OpenFile,
-        layout: &SegmentLayout,
+        places: &Places,
         entry: Entry,
         wanted: &Wanted<'_>,
         buffer: &mut Vec<u8>,
         counts: &mut ReadCounts,
     ) -> Result<Option<Lookup>> {
         let offset = LocationSplit::SEGMENT.offset_bytes(entry.location());
-        let record = self.read_record(file, layout, entry, offset, buffer, counts)?;
+        let record = self.read_record(file, places, entry, offset, buffer, counts)?;
         let key = buffer.get(record.key.clone()).unwrap_or_default();
         if record.keyspace != wanted.keyspace || key != wanted.key {
             if self.hasher().hash(record.keyspace, key) != entry.hash() {
@@ -204,14 +204,14 @@ impl Segment {
     fn read_record(
         &self,
         file: &OpenFile,
-        layout: &SegmentLayout,
+        places: &Places,
         entry: Entry,
         offset: u64,
         buffer: &mut Vec<u8>,
         counts: &mut ReadCounts,
     ) -> Result<RecordLayout> {
         let damage = |what| self.damage(OPERATION, offset, what);
-        let records = layout.records.span;
+        let records = places.records;
         if offset < records.offset || offset >= records.end() {
             return Err(damage("an index entry points outside the records"));
         }

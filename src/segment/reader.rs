@@ -7,7 +7,8 @@
 //! rebuilt from the pages, each under its own checksum; a damaged footer is `Corruption`. A failed
 //! first touch leaves nothing behind and is tried again by the next reader.
 //!
-//! Nothing else of a file is kept in memory: 4 bytes an index page, and the footer.
+//! Nothing else of a file is kept in memory: 4 bytes an index page, and the places of three sections.
+//! Who loads a filter reads the footer again.
 
 use arc_swap::ArcSwapOption;
 
@@ -15,7 +16,7 @@ use super::ReadCounts;
 use super::files::{FileSlot, FileTable, OpenFile};
 use super::footer::{Footer, FooterFault, SEGMENT_VERSION, SegmentCounts};
 use super::identity::{Chain, Domain, Seeds, SegmentIdentity, checksum};
-use super::layout::{FilterSection, SegmentLayout};
+use super::layout::{FilterSection, Places};
 use crate::env::FileName;
 use crate::env::io::{read_exact_at, uninterrupted};
 use crate::error::{Error, ErrorKind, Result};
@@ -49,30 +50,32 @@ pub struct SegmentMeta {
     pub counts: SegmentCounts,
 }
 
-/// The decoded tail.
+/// What stays in memory of the tail.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Tail {
-    footer: Footer,
+    places: Places,
+    prefix_bits: u8,
     page_fences: Box<[u32]>,
 }
 
 impl Tail {
     /// A tail from its parts.
-    pub(super) fn new(footer: Footer, page_fences: Vec<u32>) -> Self {
+    pub(super) fn new(footer: &Footer, page_fences: Vec<u32>) -> Self {
         Self {
-            footer,
+            places: footer.layout.places(),
+            prefix_bits: footer.prefix_bits,
             page_fences: page_fences.into_boxed_slice(),
         }
     }
 
-    /// The footer.
-    pub const fn footer(&self) -> &Footer {
-        &self.footer
+    /// Where the sections are.
+    pub const fn places(&self) -> &Places {
+        &self.places
     }
 
-    /// Where the sections are.
-    pub const fn layout(&self) -> &SegmentLayout {
-        &self.footer.layout
+    /// Leading hash bits that all keys of the segment share.
+    pub const fn prefix_bits(&self) -> u8 {
+        self.prefix_bits
     }
 
     /// The fence of each index page.
@@ -166,6 +169,18 @@ impl Segment {
         Ok(self.tail.get_or_init(|| tail))
     }
 
+    /// Memory of the segment without its filter: a fixed part, and 4 bytes an index page once the
+    /// tail was read.
+    pub fn resident_bytes(&self) -> usize {
+        // Two counts in front of each shared value.
+        let shared = 2 * 2 * size_of::<usize>();
+        let fences = self
+            .tail
+            .get()
+            .map_or(0, |tail| size_of_val(tail.page_fences()));
+        size_of::<Self>() + size_of::<FileSlot>() + shared + fences
+    }
+
     /// Tests the resident filter, if there is one.
     #[inline]
     pub fn filter_may_contain(&self, hash: KeyHash, counts: &mut ReadCounts) -> Filtered {
@@ -199,23 +214,28 @@ impl Segment {
         self.filter.load_full()
     }
 
-    /// Reads the stored filter with this many bits a key, verified piece by piece. Reads of
-    /// [`PIECE_BYTES`], after the piece checksums. Errors are those of reading; damage is no error.
+    /// Reads the stored filter with this many bits a key, verified piece by piece: the tail, the
+    /// piece checksums, then [`PIECE_BYTES`] at a time. Errors are those of reading; damage is no error.
     pub fn load_filter(
         &self,
         files: &FileTable,
         bits_per_key: u16,
         counts: &mut ReadCounts,
     ) -> Result<FilterLoad> {
-        let tail = self.tail(files, counts)?;
-        let stored = tail.layout().filters.iter();
+        let file = files.open(&self.slot, counts)?;
+        let (footer, _) = match self.read_footer(&file, "load filter", counts) {
+            Err(error) if *error.kind() == ErrorKind::Corruption => {
+                return Ok(FilterLoad::Absent(error));
+            }
+            tail => tail?,
+        };
+        let stored = footer.layout.filters.iter();
         let mut stored = stored.filter(|filter| filter.shape.bits_per_key == bits_per_key);
         let Some(section) = stored.next() else {
             let detail = format!("no filter with {bits_per_key} bits a key is stored");
             let error = Error::new(ErrorKind::Unsupported, "load filter", detail);
             return Ok(FilterLoad::Absent(error.with_file(self.name())));
         };
-        let file = files.open(&self.slot, counts)?;
         match self.read_filter(&file, section, counts) {
             Ok(filter) => Ok(FilterLoad::Loaded(filter)),
             Err(error) if *error.kind() == ErrorKind::Corruption => Ok(FilterLoad::Absent(error)),
@@ -262,7 +282,7 @@ impl Segment {
                 .collect(),
             false => self.rebuild_fences(&file, &footer, counts)?,
         };
-        Ok(Tail::new(footer, page_fences))
+        Ok(Tail::new(&footer, page_fences))
     }
 
     /// Reads the tail: the footer, checked against the manifest, and the page fences, unchecked.
@@ -333,26 +353,26 @@ impl Segment {
         footer: &Footer,
         counts: &mut ReadCounts,
     ) -> Result<Vec<u32>> {
-        let layout = &footer.layout;
-        let pages = layout.page_count();
+        let places = footer.layout.places();
+        let pages = places.page_count();
         let mut fences = Vec::with_capacity(pages as usize);
         let mut buffer = vec![0; REBUILD_PAGES.min(pages as usize) * PAGE_BYTES];
         let mut chain = Chain::default();
         while (fences.len() as u64) < pages {
             let first = fences.len() as u64;
             let now = (pages - first).min(REBUILD_PAGES as u64) as usize;
-            let offset = layout.pages.span.offset + first * PAGE_BYTES as u64;
+            let offset = places.page_offset(first);
             let bytes = &mut buffer[..now * PAGE_BYTES];
             self.read(file, OPERATION, offset, bytes, counts)?;
             for page in bytes.as_chunks::<PAGE_BYTES>().0 {
                 let number = fences.len() as u64;
-                let view = self.page(layout, number, page, OPERATION)?;
+                let view = self.page(&places, number, page, OPERATION)?;
                 chain.push(view.checksum());
                 fences.push(fence_of(view.last_hash(), footer.prefix_bits));
             }
         }
-        if chain.0 != layout.pages.checksum {
-            return Err(self.damage(OPERATION, layout.pages.span.offset, "index pages"));
+        if chain.0 != footer.layout.pages.checksum {
+            return Err(self.damage(OPERATION, places.pages.offset, "index pages"));
         }
         Ok(fences)
     }
@@ -360,16 +380,14 @@ impl Segment {
     /// Checks a page that was read.
     pub(super) fn page<'a>(
         &self,
-        layout: &SegmentLayout,
+        places: &Places,
         number: u64,
         bytes: &'a [u8],
         operation: &'static str,
     ) -> Result<PageView<'a>> {
         let seed = self.seeds.seed(Domain::IndexPage, number);
-        PageView::check(bytes, seed).map_err(|what| {
-            let offset = layout.pages.span.offset + number * PAGE_BYTES as u64;
-            self.damage(operation, offset, what)
-        })
+        PageView::check(bytes, seed)
+            .map_err(|what| self.damage(operation, places.page_offset(number), what))
     }
 
     /// Opens the file, or keeps it open.

@@ -9,7 +9,7 @@ use std::cmp::{Ordering, Reverse};
 use super::ReadCounts;
 use super::cursor::{Position, RecordRef, SegmentCursor};
 use super::fences::{FenceAnswer, SearchKey};
-use super::layout::SegmentLayout;
+use super::layout::Places;
 use crate::error::Result;
 use crate::types::{KeyspaceId, Sequence};
 
@@ -51,13 +51,12 @@ impl SegmentCursor {
             search: SearchKey::new(keyspace, key),
         };
         self.place(Position::Lost);
-        let segment = self.segment.clone();
-        let layout = segment.tail(&self.files, counts)?.layout();
-        if layout.records.span.bytes == 0 {
+        let places = self.places(counts)?;
+        if places.records.bytes == 0 {
             self.position = Position::After;
             return Ok(false);
         }
-        let start = self.find_block(layout, &target, counts)?;
+        let start = self.find_block(places, &target, counts)?;
         self.place(Position::Lost);
         self.want_bytes = (self.buffer_bytes / 4)
             .max(PROBE_BYTES)
@@ -89,21 +88,21 @@ impl SegmentCursor {
     /// The start of the last block from which the search may begin.
     fn find_block(
         &mut self,
-        layout: &SegmentLayout,
+        places: Places,
         target: &Target<'_>,
         counts: &mut ReadCounts,
     ) -> Result<u64> {
         // The last piece whose first fence lets the search begin there; the first one always does.
-        let (mut low, mut high) = (0, layout.fence_piece_count());
+        let (mut low, mut high) = (0, places.fence_piece_count());
         while low + 1 < high {
             let middle = low.midpoint(high);
-            self.load_piece(layout, middle, counts)?;
+            self.load_piece(places, middle, counts)?;
             match self.may_begin(0, target, counts)? {
                 true => low = middle,
                 false => high = middle,
             }
         }
-        self.load_piece(layout, low, counts)?;
+        self.load_piece(places, low, counts)?;
         let (mut low, mut high) = (0, self.piece.fences.len());
         while low + 1 < high {
             let middle = low.midpoint(high);
@@ -114,7 +113,7 @@ impl SegmentCursor {
         }
         let first = self.piece.fences.get(low).map(|fence| fence.offset);
         first.ok_or_else(|| {
-            let offset = layout.key_fences.span.offset;
+            let offset = places.key_fences.offset;
             self.segment
                 .damage(super::cursor::OPERATION, offset, "no key fences")
         })

@@ -118,8 +118,19 @@ impl EntrySum {
 #[derive(Debug, Default)]
 pub(super) struct Derived {
     pub(super) entries: EntrySum,
-    /// Stretches of the records section that could not be read as records.
-    pub(super) skipped: Vec<Span>,
+    /// Stretches of the records section that could not be read as records, ascending.
+    skipped: Vec<Span>,
+}
+
+impl Derived {
+    /// Whether the record at `offset` was passed over.
+    pub(super) fn is_skipped(&self, offset: u64) -> bool {
+        let after = self.skipped.partition_point(|span| span.offset <= offset);
+        let before = after
+            .checked_sub(1)
+            .and_then(|index| self.skipped.get(index));
+        before.is_some_and(|span| offset < span.end())
+    }
 }
 
 /// A verification under way.
@@ -165,7 +176,7 @@ impl Segment {
         verifier.head()?;
         let derived = verifier.records()?;
         verifier.padding()?;
-        verifier.index(&derived, &fences, fences_intact)?;
+        verifier.index(&derived, fences_intact.then_some(&fences))?;
         verifier.report.bytes = verifier.counts.bytes;
         Ok(verifier.report)
     }
@@ -208,7 +219,7 @@ impl Verifier<'_> {
     }
 
     fn records(&mut self) -> Result<Derived> {
-        let mut pass = RecordsPass::new(self.segment);
+        let mut pass = RecordsPass::new();
         let records = self.footer.layout.records.span;
         let mut fences = FenceStream::default();
         let mut at = records.offset;
@@ -313,9 +324,9 @@ impl Verifier<'_> {
     /// Loads the next piece of fences if the last one is used up.
     fn advance(&mut self, fences: &mut FenceStream) -> Result<()> {
         while fences.index == fences.fences.len()
-            && fences.pieces < self.footer.layout.fence_piece_count()
+            && fences.pieces < self.footer.layout.places().fence_piece_count()
         {
-            let span = self.footer.layout.fence_piece(fences.pieces);
+            let span = self.footer.layout.places().fence_piece(fences.pieces);
             fences.bytes.resize(span.bytes as usize, 0);
             self.read(span.offset, &mut fences.bytes)?;
             fences.index = 0;
@@ -339,7 +350,7 @@ impl Verifier<'_> {
         let key_fences = self.footer.layout.key_fences;
         self.advance(fences)?;
         let left_over = fences.next().is_some() && !fences.blind;
-        while fences.pieces < self.footer.layout.fence_piece_count() {
+        while fences.pieces < self.footer.layout.places().fence_piece_count() {
             fences.index = fences.fences.len();
             self.advance(fences)?;
         }
@@ -401,7 +412,7 @@ struct RecordsPass {
 }
 
 impl RecordsPass {
-    fn new(_segment: &Segment) -> Self {
+    fn new() -> Self {
         Self {
             window: RecordWindow::new(BUFFER_BYTES),
             derived: Derived::default(),
@@ -415,10 +426,13 @@ impl RecordsPass {
     }
 
     fn skip(&mut self, from: u64, to: u64) {
-        self.derived.skipped.push(Span {
-            offset: from,
-            bytes: to - from,
-        });
+        match self.derived.skipped.last_mut() {
+            Some(last) if last.end() == from => last.bytes = to - last.offset,
+            _ => self.derived.skipped.push(Span {
+                offset: from,
+                bytes: to - from,
+            }),
+        }
         self.resumed = true;
     }
 

@@ -1,75 +1,87 @@
 //! The index and filters of a segment under verification.
 
 use super::identity::{Chain, Domain, checksum};
-use super::layout::{FilterSection, PIECE_CHECKSUM_BYTES};
+use super::layout::{FilterSection, PAGE_FENCE_BYTES, PIECE_CHECKSUM_BYTES};
 use super::verify::{Derived, EntrySum, Verifier};
 use crate::error::Result;
 use crate::filter::{BLOCK_BYTES, Block, FilterBuilder, PIECE_BYTES};
 use crate::index::page::{PAGE_BYTES, PAGE_ENTRIES_MAX, PageView};
 use crate::index::{Entry, LocationSplit, PackedEntry, fence_of, packed_hash};
 
+/// The walk over the index pages.
+#[derive(Default)]
+struct PagesPass {
+    sum: EntrySum,
+    chain: Chain,
+    last: Option<PackedEntry>,
+    damaged: bool,
+}
+
 impl Verifier<'_> {
-    /// Checks pages, page fences and filters against each other and against the records.
-    pub(super) fn index(
-        &mut self,
-        derived: &Derived,
-        fences: &[u8],
-        fences_intact: bool,
-    ) -> Result<()> {
-        let mut sum = EntrySum::default();
-        let mut chain = Chain::default();
-        let mut last: Option<PackedEntry> = None;
-        let layout = self.footer.layout.clone();
-        let prefix_bits = self.footer.prefix_bits;
-        let mut whole = true;
-        for number in 0..layout.page_count() {
-            let offset = layout.pages.span.offset + number * PAGE_BYTES as u64;
-            let mut page = [0; PAGE_BYTES];
-            self.read(offset, &mut page)?;
-            let seed = self.segment.seeds().seed(Domain::IndexPage, number);
-            let view = match PageView::check(&page, seed) {
-                Ok(view) => view,
-                Err(what) => {
-                    self.report.add("index pages", offset, what);
-                    whole = false;
-                    continue;
-                }
-            };
-            chain.push(view.checksum());
-            let full =
-                number + 1 == layout.page_count() || view.entries().len() == PAGE_ENTRIES_MAX;
-            for packed in view.entries() {
-                if last.is_some_and(|last| last >= *packed) || !full {
-                    self.report
-                        .add("index pages", offset, "entries are out of order");
-                    whole = false;
-                }
-                last = Some(*packed);
-                let entry = Entry::unpack(packed);
-                let at = LocationSplit::SEGMENT.offset_bytes(entry.location());
-                let skipped = derived.skipped.iter();
-                if !skipped
-                    .into_iter()
-                    .any(|s| (s.offset..s.end()).contains(&at))
-                {
-                    sum.add(entry);
-                }
-            }
-            let fence = fence_of(view.last_hash(), prefix_bits).to_le_bytes();
-            let stored = fences.as_chunks::<4>().0.get(number as usize);
-            if fences_intact && stored != Some(&fence) {
-                let at = layout.page_fences.span.offset + number * 4;
-                self.report
-                    .add("page fences", at, "not the fence of its page");
-            }
+    /// Checks pages, page fences and filters against each other and against the records. `fences`
+    /// are the stored page fences if they are as written.
+    pub(super) fn index(&mut self, derived: &Derived, fences: Option<&[u8]>) -> Result<()> {
+        let mut pass = PagesPass::default();
+        let places = self.footer.layout.places();
+        for number in 0..places.page_count() {
+            self.index_page(number, derived, fences, &mut pass)?;
         }
-        if whole && (sum != derived.entries || chain.0 != layout.pages.checksum) {
+        let right = self.footer.layout.pages.checksum;
+        if !pass.damaged && (pass.sum != derived.entries || pass.chain.0 != right) {
             let what = "the entries are not those of the records";
-            self.report
-                .add("index pages", layout.pages.span.offset, what);
+            self.report.add("index pages", places.pages.offset, what);
         }
-        for filter in &layout.filters {
-            self.filter(filter, whole)?;
+        for filter in self.footer.layout.filters.clone() {
+            self.filter(&filter, !pass.damaged)?;
+        }
+        Ok(())
+    }
+
+    fn index_page(
+        &mut self,
+        number: u64,
+        derived: &Derived,
+        fences: Option<&[u8]>,
+        pass: &mut PagesPass,
+    ) -> Result<()> {
+        let places = self.footer.layout.places();
+        let offset = places.page_offset(number);
+        let mut page = [0; PAGE_BYTES];
+        self.read(offset, &mut page)?;
+        let seed = self.segment.seeds().seed(Domain::IndexPage, number);
+        let view = match PageView::check(&page, seed) {
+            Ok(view) => view,
+            Err(what) => {
+                self.report.add("index pages", offset, what);
+                pass.damaged = true;
+                return Ok(());
+            }
+        };
+        pass.chain.push(view.checksum());
+        let is_last = number + 1 == places.page_count();
+        let mut right = is_last || view.entries().len() == PAGE_ENTRIES_MAX;
+        for packed in view.entries() {
+            right &= pass.last.is_none_or(|last| last < *packed);
+            pass.last = Some(*packed);
+            let entry = Entry::unpack(packed);
+            if !derived.is_skipped(LocationSplit::SEGMENT.offset_bytes(entry.location())) {
+                pass.sum.add(entry);
+            }
+        }
+        if !right {
+            self.report.add(
+                "index pages",
+                offset,
+                "entries out of order, or a page not full",
+            );
+            pass.damaged = true;
+        }
+        let fence = fence_of(view.last_hash(), self.footer.prefix_bits).to_le_bytes();
+        let stored = |fences: &[u8]| fences.as_chunks().0.get(number as usize) == Some(&fence);
+        if !fences.is_none_or(stored) {
+            let at = self.footer.layout.page_fences.span.offset + number * PAGE_FENCE_BYTES;
+            self.report
+                .add("page fences", at, "not the fence of its page");
         }
         Ok(())
     }
@@ -78,14 +90,13 @@ impl Verifier<'_> {
     fn filter(&mut self, filter: &FilterSection, pages_whole: bool) -> Result<()> {
         let mut stored = StoredFilter::new(filter);
         let mut builder = FilterBuilder::new(filter.shape);
-        let layout = self.footer.layout.clone();
+        let places = self.footer.layout.places();
         let mut page = [0; PAGE_BYTES];
-        for number in 0..layout.page_count() {
+        for number in 0..places.page_count() {
             if !pages_whole {
                 break;
             }
-            let offset = layout.pages.span.offset + number * PAGE_BYTES as u64;
-            self.read(offset, &mut page)?;
+            self.read(places.page_offset(number), &mut page)?;
             let seed = self.segment.seeds().seed(Domain::IndexPage, number);
             let Ok(view) = PageView::check(&page, seed) else {
                 break;

@@ -68,6 +68,8 @@ pub struct Core {
     pub violations: Vec<String>,
     /// Open descriptions per inode.
     pub opens: BTreeMap<u32, u32>,
+    /// The same by the name they were opened by.
+    pub open_names: BTreeMap<FileName, u32>,
     /// Mappings per inode.
     pub maps: BTreeMap<u32, u32>,
     /// Which open file an address belongs to (`map` is given a `dyn File`).
@@ -115,6 +117,7 @@ impl Core {
             trace: None,
             violations: Vec::new(),
             opens: BTreeMap::new(),
+            open_names: BTreeMap::new(),
             maps: BTreeMap::new(),
             addresses: BTreeMap::new(),
             descriptors: 0,

@@ -282,8 +282,14 @@ impl Core {
         })
     }
 
-    fn close(&mut self, id: u32) {
+    fn close(&mut self, id: u32, name: FileName) {
         self.descriptors -= 1;
+        if let Some(count) = self.open_names.get_mut(&name) {
+            *count -= 1;
+            if *count == 0 {
+                self.open_names.remove(&name);
+            }
+        }
         let left = self.opens.get_mut(&id).map_or(0, |count| {
             *count -= 1;
             *count
@@ -307,7 +313,7 @@ impl Drop for SimFile {
         let address = std::ptr::from_ref(&*self) as usize;
         let mut core = self.core.lock();
         core.addresses.remove(&address);
-        core.close(self.id);
+        core.close(self.id, self.name);
     }
 }
 

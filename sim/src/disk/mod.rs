@@ -179,6 +179,16 @@ impl SimDisk {
         self.core.lock().descriptors
     }
 
+    /// Which files are open, and how often, under the names they were opened by.
+    pub fn open_files(&self) -> BTreeMap<FileName, u32> {
+        self.core.lock().open_names.clone()
+    }
+
+    /// Whether there is a file of that name.
+    pub fn exists(&self, name: FileName) -> bool {
+        self.core.lock().state.find(name).is_some()
+    }
+
     /// A digest of every call of this life and those before.
     pub fn digest(&self) -> u64 {
         self.core.lock().digest

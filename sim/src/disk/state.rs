@@ -99,6 +99,16 @@ impl State {
         self.pending.is_empty() && self.inodes.values().all(|inode| settled(inode))
     }
 
+    /// Whether what is certain to survive is one and the same in both.
+    pub fn same_durable(&self, other: &Self) -> bool {
+        self.root == other.root
+            && (Arc::ptr_eq(&self.durable, &other.durable) || self.durable == other.durable)
+            && self.durable.values().all(|id| {
+                let both = (self.inodes.get(id), other.inodes.get(id));
+                matches!(both, (Some(a), Some(b)) if a.durable.same_version(&b.durable))
+            })
+    }
+
     /// The stamp for the next change.
     pub fn next_stamp(&mut self) -> u64 {
         self.stamp += 1;

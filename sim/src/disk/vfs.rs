@@ -22,6 +22,7 @@ impl SimDisk {
     fn handle(&self, core: &mut Core, name: FileName, id: u32, writable: bool) -> Arc<dyn File> {
         core.descriptors += 1;
         *core.opens.entry(id).or_default() += 1;
+        *core.open_names.entry(name).or_default() += 1;
         let inode = core.state.inode(id);
         let untold = inode.errors > 0 && !inode.error_told;
         let file = Arc::new(SimFile {

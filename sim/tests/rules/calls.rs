@@ -34,8 +34,8 @@ fn r19_transfers_may_be_short_or_interrupted() {
     let mut back = vec![0; bytes.len()];
     read_exact_at(&*file, &mut back, 0).unwrap();
     assert_eq!(back, bytes);
-    for env in worlds() {
-        reads_end_at_the_end(&env);
+    for World { env, .. } in &worlds() {
+        reads_end_at_the_end(env);
     }
 }
 
@@ -96,8 +96,8 @@ fn r21_descriptors_are_counted_exactly() {
     disk.arm(Rule::once(Fault::NoDescriptor, Call::Open, 0));
     full(disk.open(LOG, OpenMode::Read).unwrap_err().kind);
     disk.open(LOG, OpenMode::Read).unwrap();
-    for env in worlds() {
-        locks_exclude(&env);
+    for World { env, .. } in &worlds() {
+        locks_exclude(env);
     }
 }
 
@@ -119,7 +119,7 @@ fn locks_exclude(env: &Env) {
 
 #[test]
 fn r22_a_mapping_shows_the_cache_and_ends_with_the_file() {
-    for env in worlds() {
+    for World { env, .. } in &worlds() {
         env.vfs.create_root().unwrap();
         let file = create(&*env.vfs, LOG, b"not synced");
         let map = env.vfs.map(&*file, 10).unwrap();
@@ -267,7 +267,7 @@ fn r27_directories_have_no_order_and_the_shim_sorts() {
         .map(|_| (disk.list().unwrap(), disk.raw_listing()).1)
         .collect();
     assert!(orders.len() > 1);
-    for env in worlds() {
+    for World { env, .. } in &worlds() {
         env.vfs.create_root().unwrap();
         for number in [5, 1, 3] {
             drop(uninterrupted(|| env.vfs.create_new(FileName::log(number))).unwrap());

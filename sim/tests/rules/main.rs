@@ -22,9 +22,28 @@ use sealstone_sim::env::SimEnv;
 const SEEDS: u64 = 200;
 const LOG: FileName = FileName::log(1);
 
-/// The backends that crash-free rules are checked on.
-fn worlds() -> Vec<Env> {
-    vec![SimEnv::new(DiskOptions::default()).env()]
+/// A backend, with the directory that it may need.
+struct World {
+    env: Env,
+    _directory: Option<tempfile::TempDir>,
+}
+
+/// The backends that crash-free rules are checked on: simulated, in memory, and real.
+fn worlds() -> Vec<World> {
+    let directory = tempfile::tempdir().unwrap();
+    let real = Env::real(directory.path().join("store")).unwrap();
+    let world = |env| World {
+        env,
+        _directory: None,
+    };
+    vec![
+        world(SimEnv::new(DiskOptions::default()).env()),
+        world(Env::in_memory()),
+        World {
+            env: real,
+            _directory: Some(directory),
+        },
+    ]
 }
 
 fn disk() -> SimDisk {

@@ -46,8 +46,8 @@ fn r08_a_rename_leaves_the_old_or_the_new_name_never_neither() {
         outcomes_of(&disk, power, look),
         BTreeSet::from([(new, None)])
     );
-    for env in worlds() {
-        rename_replaces_and_open_files_stay(&env);
+    for World { env, .. } in &worlds() {
+        rename_replaces_and_open_files_stay(env);
     }
 }
 

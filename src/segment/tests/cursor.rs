@@ -32,14 +32,7 @@ fn scans_read_about_once_a_buffer_both_ways() {
     let fixture = Build::default().open(&records);
     let mut counts = ReadCounts::default();
     fixture.segment.tail(&fixture.files, &mut counts).unwrap();
-    let data_bytes = fixture
-        .segment
-        .known_tail()
-        .unwrap()
-        .layout()
-        .records
-        .span
-        .bytes;
+    let data_bytes = fixture.segment.known_tail().unwrap().places().records.bytes;
     let buffers = data_bytes / (64 << 10) + 1;
     for (name, scan) in [
         (
@@ -62,8 +55,24 @@ fn scans_read_about_once_a_buffer_both_ways() {
             counts.bytes <= data_bytes + data_bytes / 8 + (64 << 10),
             "{name}"
         );
-        assert!(cursor.window_bytes() <= 64 << 10);
+        let options = CursorOptions::default();
+        assert!(
+            cursor.held_bytes() <= SegmentCursor::memory_bytes(options),
+            "{name}"
+        );
     }
+    // Turning around at the end costs no more than beginning there.
+    let mut cursor = fixture.cursor(64 << 10);
+    while cursor.next(&mut counts).unwrap() {}
+    counts = ReadCounts::default();
+    while cursor.prev(&mut counts).unwrap() {}
+    assert!(
+        counts.reads <= buffers + buffers / 8 + 16,
+        "{} reads",
+        counts.reads
+    );
+    let options = CursorOptions::default();
+    assert!(cursor.held_bytes() <= SegmentCursor::memory_bytes(options));
 }
 
 #[test]
@@ -75,17 +84,15 @@ fn large_records_grow_the_window_and_let_go_of_it() {
     let mut counts = ReadCounts::default();
     let mut cursor = fixture.cursor(8 << 10);
     assert_eq!(forward(&mut cursor, &mut counts), records);
-    assert!(
-        cursor.window_bytes() <= 8 << 10,
-        "{}",
-        cursor.window_bytes()
-    );
+    let most = SegmentCursor::memory_bytes(CursorOptions {
+        buffer_bytes: 8 << 10,
+    });
+    assert!(cursor.held_bytes() <= most, "{}", cursor.held_bytes());
     assert_eq!(backward(&mut cursor, &mut counts), records);
-    assert!(
-        cursor.window_bytes() <= 8 << 10,
-        "{}",
-        cursor.window_bytes()
-    );
+    let most = SegmentCursor::memory_bytes(CursorOptions {
+        buffer_bytes: 8 << 10,
+    });
+    assert!(cursor.held_bytes() <= most, "{}", cursor.held_bytes());
     assert!(
         cursor
             .seek(KEYSPACE, b"key00000039x", Sequence::MAX, &mut counts)

@@ -1,7 +1,8 @@
 //! Damaged, cut, swapped and newer files: the right answer or a typed error, never another answer.
 
-use super::super::footer::{Footer, HEAD_BYTES, TRAILER_BYTES};
+use super::super::footer::{Footer, TRAILER_BYTES};
 use super::super::identity::checksum;
+use super::super::layout::SegmentLayout;
 use super::*;
 use crate::error::{Error, ErrorKind};
 
@@ -19,7 +20,7 @@ fn small() -> (Build, Vec<Given>) {
 }
 
 /// What was wrong, of a kind that damage may have, with the place.
-fn is_typed(error: &Error, name: FileName) {
+pub(super) fn is_typed(error: &Error, name: FileName) {
     let known = matches!(
         error.kind(),
         ErrorKind::Corruption | ErrorKind::UnsupportedVersion { .. }
@@ -117,7 +118,7 @@ fn check_all(fixture: &mut Fixture, records: &[Given]) -> u32 {
     failed
 }
 
-fn reopened(build: &Build, meta: &SegmentMeta, bytes: Vec<u8>) -> Fixture {
+pub(super) fn reopened(build: &Build, meta: &SegmentMeta, bytes: Vec<u8>) -> Fixture {
     let disk = Disk::new();
     disk.put(FileName::segment(7), bytes);
     Fixture::new(disk, meta.clone(), build.hasher())
@@ -187,11 +188,20 @@ fn a_cut_under_an_open_reader_is_found() {
     let (build, records) = small();
     let mut fixture = build.open(&records);
     fixture.get_at(KEYSPACE, b"key00000001", 99).unwrap();
+    let counts = &mut ReadCounts::default();
+    let mut cursor = fixture.cursor(64);
+    cursor.seek_first(counts).unwrap();
     fixture
         .disk
         .edit(fixture.name(), |bytes| bytes.truncate(100));
     let error = fixture.get_at(KEYSPACE, b"key00000001", 99).unwrap_err();
     is_typed(&error, fixture.name());
+    // A failed cursor has no place: it never looks as if it were at an end.
+    let error = cursor.next(counts).unwrap_err();
+    is_typed(&error, fixture.name());
+    assert_eq!(cursor.current(), None);
+    let error = cursor.next(counts).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::InvalidArgument);
 }
 
 #[test]
@@ -254,14 +264,7 @@ fn pages_and_records_of_another_place_or_file_are_found() {
         .segment
         .tail(&fixture.files, &mut ReadCounts::default())
         .unwrap();
-    let pages = fixture
-        .segment
-        .known_tail()
-        .unwrap()
-        .layout()
-        .pages
-        .span
-        .offset as usize;
+    let pages = fixture.segment.known_tail().unwrap().places().pages.offset as usize;
     fixture.disk.edit(fixture.name(), |b| {
         b.copy_within(pages..pages + 4096, pages + 4096)
     });
@@ -325,18 +328,20 @@ fn damaged_page_fences_are_rebuilt_at_first_touch() {
 }
 
 fn whole_pages(fixture: &Fixture) -> usize {
-    fixture
-        .segment
-        .known_tail()
-        .unwrap()
-        .layout()
-        .pages
-        .span
-        .offset as usize
+    fixture.segment.known_tail().unwrap().places().pages.offset as usize
+}
+
+pub(super) fn layout_of(fixture: &Fixture) -> SegmentLayout {
+    let bytes = fixture.disk.bytes(fixture.name());
+    Footer::decode(&bytes, bytes.len() as u64).unwrap().0.layout
 }
 
 /// Gives the footer a new checksum after an edit, and the manifest too.
-fn resealed(meta: &SegmentMeta, bytes: &mut [u8], edit: impl FnOnce(&mut [u8])) -> SegmentMeta {
+pub(super) fn resealed(
+    meta: &SegmentMeta,
+    bytes: &mut [u8],
+    edit: impl FnOnce(&mut [u8]),
+) -> SegmentMeta {
     let (_, footer_len, _) = Footer::decode(bytes, meta.file_len).unwrap();
     let start = bytes.len() - footer_len;
     let body_end = bytes.len() - TRAILER_BYTES - 8;
@@ -417,11 +422,7 @@ fn footers_that_lie_are_refused() {
 fn a_damaged_filter_is_absent() {
     let (build, records) = small();
     let mut fixture = build.open(&records);
-    let tail = fixture
-        .segment
-        .tail(&fixture.files, &mut fixture.counts)
-        .unwrap();
-    let place = tail.layout().filters[0].section.span.offset as usize;
+    let place = layout_of(&fixture).filters[0].section.span.offset as usize;
     fixture
         .disk
         .edit(fixture.name(), |bytes| bytes[place + 5] ^= 1);
@@ -435,74 +436,4 @@ fn a_damaged_filter_is_absent() {
     assert_eq!(*error.kind(), ErrorKind::Corruption);
     is_typed(&error, fixture.name());
     assert_eq!(check_keys(&mut fixture, &records[..3]), 0);
-}
-
-#[test]
-fn verify_lists_each_damage_and_goes_on() {
-    let build = Build::default();
-    let records = numbered(2000, 50);
-    let whole = build.open(&records);
-    let meta = whole.segment.meta().clone();
-    let bytes = whole.disk.bytes(whole.name());
-    let mut fixture = reopened(&build, &meta, bytes);
-    fixture
-        .segment
-        .tail(&fixture.files, &mut fixture.counts)
-        .unwrap();
-    let layout = fixture.segment.known_tail().unwrap().layout().clone();
-    let place = |offset: u64| offset as usize;
-    fixture.disk.edit(fixture.name(), |bytes| {
-        bytes[HEAD_BYTES + 20_000] ^= 1;
-        bytes[HEAD_BYTES + 90_000] ^= 1;
-        bytes[place(layout.pages.span.offset) + 4096 + 100] ^= 1;
-        bytes[place(layout.filters[1].section.span.offset) + 100] ^= 1;
-        bytes[place(layout.page_fences.span.offset)] ^= 1;
-    });
-    let report = fixture.verify();
-    let sections: Vec<_> = report.damage.iter().map(|d| d.section).collect();
-    assert_eq!(
-        sections,
-        ["page fences", "records", "records", "index pages", "filter"]
-    );
-    for (damage, near) in report.damage[1..3].iter().zip([20_064_u64, 90_064]) {
-        assert!(
-            damage.offset <= near && near - damage.offset < 100,
-            "{damage:?}"
-        );
-    }
-    // Two blocks of about 50 records are passed over in part.
-    assert!((1880..2000).contains(&report.records), "{}", report.records);
-    assert_eq!(report.unlisted, 0);
-}
-
-#[test]
-fn verify_finds_an_index_that_is_not_of_the_records() {
-    // Two segments of the same shape; the second's index is put, under right checksums, on the first.
-    let build = Build::default();
-    let records = |sequence| -> Vec<Given> {
-        let key = |i: u32| (i * 2 + u32::from(i == 7 && sequence == 2)).to_be_bytes();
-        (0..50).map(|i| Given::new(key(i), 1, "value")).collect()
-    };
-    let (first, second) = (build.open(&records(1)), build.open(&records(2)));
-    let bytes = second.disk.bytes(second.name());
-    let mut mixed = first.disk.bytes(first.name());
-    let (footer, ..) = Footer::decode(&bytes, bytes.len() as u64).unwrap();
-    let from = footer.layout.pages.span.offset as usize;
-    mixed[from..].copy_from_slice(&bytes[from..]);
-    // Footer of the second, but the records section's checksum of the first.
-    let (right, ..) = Footer::decode(&first.disk.bytes(first.name()), bytes.len() as u64).unwrap();
-    let meta = resealed(second.segment.meta(), &mut mixed, |f| {
-        f[120 + 32..120 + 40].copy_from_slice(&right.layout.records.checksum.to_le_bytes());
-    });
-    let mut fixture = reopened(&build, &meta, mixed);
-    let damage = fixture.verify().damage;
-    assert!(
-        damage.iter().any(|d| d.section == "index pages"),
-        "{damage:?}"
-    );
-    // The reader finds it too: a record with another hash than its entry.
-    let error = fixture
-        .get_at(KEYSPACE, &15_u32.to_be_bytes(), 9)
-        .unwrap_err();
-    is_typed(&error, fixture.name());
 }

@@ -135,3 +135,13 @@ fn threads_share_a_small_table() {
     table.close_idle();
     assert_eq!((table.open_count(), disk.open_now()), (0, 0));
 }
+
+#[test]
+fn a_segment_takes_little_memory() {
+    let fixture = Build::default().open(&numbered(5000, 4));
+    let before = fixture.segment.resident_bytes();
+    assert!(before <= 360, "{before} bytes");
+    let mut counts = ReadCounts::default();
+    fixture.segment.tail(&fixture.files, &mut counts).unwrap();
+    assert_eq!(fixture.segment.resident_bytes(), before + 15 * 4);
+}

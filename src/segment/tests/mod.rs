@@ -5,6 +5,7 @@ mod damage;
 mod disk;
 mod files;
 mod lookup;
+mod verify;
 mod writer;
 
 use disk::Disk;

@@ -1,0 +1,447 @@
+//! A run: one to five lives of a store on a disk that fails, from one stream of choices.
+//!
+//! ```text
+//! swarm -> life: open (may fail, may crash) -> check -> steps, each checked -> end -> ... -> last life:
+//!          no faults, must open, drain, take a write, and hold all it ever acknowledged
+//! ```
+//! A life ends by a crash inside a mutating call, by process death or power loss between two steps, by
+//! an unwinding panic, or by a clean close. The model knows what may be left.
+
+mod end;
+mod reads;
+mod steps;
+mod swarm;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+pub use swarm::{Kind, Swarm};
+
+use crate::choices::{Choices, Purpose, Recording};
+use crate::disk::{CrashPoint, Place, SimulatedPanic, Strength};
+use crate::env::SimEnv;
+use crate::faults::{Fault, Rule};
+use crate::model::{Model, Violation};
+use crate::subject::{Stop, StopKind, Subject};
+
+/// Steps kept for the report.
+const HISTORY_STEPS: usize = 40;
+/// Opens of a life that may fail or crash before it is given clean air.
+const TROUBLED_OPENS_MAX: u32 = 3;
+
+/// How a run is bounded.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RunLimits {
+    /// The disk's strength instead of the drawn one.
+    pub strength: Option<Strength>,
+    /// Most steps of a life, if lower than the drawn number.
+    pub steps_max: Option<u32>,
+    /// Whether every step and call is written down.
+    pub trace: bool,
+}
+
+/// A rule that did not hold.
+#[derive(Clone, Debug)]
+pub struct RunFailure {
+    /// Which, and how.
+    pub violation: Violation,
+    /// The step, counted over all lives.
+    pub step: u64,
+    /// The last steps.
+    pub history: Vec<String>,
+}
+
+/// What a run did.
+#[derive(Clone, Debug)]
+pub struct RunReport {
+    /// The features, in one line.
+    pub swarm: String,
+    /// Engine steps.
+    pub steps: u64,
+    /// Lives that ended by a crash.
+    pub crashes: u64,
+    /// Faults and features, with how often they took effect.
+    pub hits: BTreeMap<String, u64>,
+    /// A digest of every call and answer.
+    pub digest: u64,
+    /// What was drawn.
+    pub recording: Recording,
+    /// The rule that did not hold, if one did not.
+    pub failure: Option<RunFailure>,
+    /// Every step and call, if asked for.
+    pub trace: Vec<String>,
+}
+
+/// Why a life stopped.
+enum End {
+    /// The process is dead.
+    Dead,
+    /// A rule does not hold.
+    Broken(Violation),
+    /// Damage was reported and nothing can be said any more.
+    Given,
+}
+
+impl From<Violation> for End {
+    fn from(violation: Violation) -> Self {
+        Self::Broken(violation)
+    }
+}
+
+type Lived<T> = Result<T, End>;
+
+/// An iterator under way, with what it must yield.
+struct Walk<C> {
+    cursor: C,
+    items: VecDeque<(Vec<u8>, Vec<u8>)>,
+}
+
+/// What lives with an open store.
+struct Open<S: Subject> {
+    walks: Vec<Walk<S::Cursor>>,
+    views: Vec<(S::View, u64)>,
+    /// Tickets with the sequence each must get and whether it was to be synced.
+    tickets: VecDeque<(S::Ticket, u64, bool)>,
+    poisoned: bool,
+    /// The same before this step: from then on nothing may be acknowledged.
+    was_poisoned: bool,
+    subject: S,
+}
+
+struct Run<S: Subject> {
+    choices: Choices,
+    swarm: Swarm,
+    env: SimEnv,
+    options: S::Options,
+    model: Model,
+    /// No faults any more.
+    clean: bool,
+    /// Something was damaged: content may be missing, but never wrong.
+    damaged: bool,
+    /// Struck faults that no loop hides, when this life began.
+    struck_before: u64,
+    values: u64,
+    steps: u64,
+    crashes: u64,
+    hits: BTreeMap<String, u64>,
+    history: VecDeque<String>,
+    digest: u64,
+    trace: Option<Vec<String>>,
+}
+
+/// Makes one run of a store whose options are drawn from `base`.
+pub fn run<S: Subject>(choices: Choices, base: &S::Options, limits: &RunLimits) -> RunReport {
+    silence_simulated_panics();
+    let mut choices = choices;
+    let mut swarm = Swarm::draw(&mut choices, limits.strength);
+    if let Some(most) = limits.steps_max {
+        swarm.steps_max = swarm.steps_max.min(most);
+    }
+    let options = S::draw_options(&mut choices, base, 1);
+    let seed = choices.subseed(Purpose::Crash);
+    let mut run = Run::<S> {
+        env: SimEnv::new(swarm.disk(seed)),
+        swarm,
+        options,
+        choices,
+        model: Model::new(&S::kinds()),
+        clean: false,
+        damaged: false,
+        struck_before: 0,
+        values: 0,
+        steps: 0,
+        crashes: 0,
+        hits: BTreeMap::new(),
+        history: VecDeque::new(),
+        digest: 0,
+        trace: limits.trace.then(Vec::new),
+    };
+    let violation = run.lives().err();
+    run.report(violation)
+}
+
+/// Panics thrown to end a process are no news; all others are printed as ever.
+fn silence_simulated_panics() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let earlier = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !info.payload().is::<SimulatedPanic>() {
+                earlier(info);
+            }
+        }));
+    });
+}
+
+impl<S: Subject> Run<S> {
+    fn lives(&mut self) -> Result<(), Violation> {
+        for life in 1..=self.swarm.lives {
+            self.clean = life == self.swarm.lives;
+            if life > 1 {
+                self.options = S::draw_options(&mut self.choices, &self.options, life);
+            }
+            if !self.life()? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// One life; false if damage ends the run.
+    fn life(&mut self) -> Result<bool, Violation> {
+        let mut open = match self.open_at_last() {
+            Ok(open) => open,
+            Err(End::Given) => return Ok(false),
+            Err(End::Broken(violation)) => return Err(violation),
+            Err(End::Dead) => return Err(Violation::new("S6", "open never came to an end")),
+        };
+        let steps = 1 + self.choices.below(Purpose::Workload, self.swarm.steps_max);
+        let end = self.guarded(|run| run.steps(&mut open, steps));
+        match end {
+            Ok(()) if self.clean => {
+                let end = self.guarded(|run| run.last_words(&mut open));
+                drop(open);
+                match end {
+                    Ok(()) | Err(End::Given) => Ok(true),
+                    Err(End::Broken(violation)) => Err(violation),
+                    Err(End::Dead) => Err(Violation::new("S19", "died without a crash point")),
+                }
+            }
+            Ok(()) => self.end_by_choice(open),
+            Err(End::Dead) => {
+                // What the process would still have done while it dies finds a dead disk.
+                drop(open);
+                self.crash();
+                Ok(true)
+            }
+            Err(End::Given) => Ok(false),
+            Err(End::Broken(violation)) => Err(violation),
+        }
+    }
+
+    /// Opens, through failures and crashes, at last in clean air.
+    fn open_at_last(&mut self) -> Lived<Open<S>> {
+        for attempt in 0..=TROUBLED_OPENS_MAX {
+            let calm = self.clean || attempt == TROUBLED_OPENS_MAX;
+            self.prepare(calm);
+            match self.guarded(|run| run.open_once(calm)) {
+                Ok(open) => return Ok(open),
+                Err(End::Dead) => self.crash(),
+                Err(end) => return Err(end),
+            }
+        }
+        Err(End::Dead)
+    }
+
+    /// Arms what may go wrong in the coming life.
+    fn prepare(&mut self, calm: bool) {
+        let disk = self.env.disk.clone();
+        disk.faults(|plan| plan.disarm());
+        disk.crash_at(None);
+        self.struck_before = self.struck();
+        let limits = match calm {
+            true => crate::disk::DiskOptions::default(),
+            false => self.swarm.disk(0),
+        };
+        disk.set_options(|options| {
+            options.capacity_bytes = limits.capacity_bytes;
+            options.descriptors_max = limits.descriptors_max;
+        });
+        if calm {
+            return;
+        }
+        for (fault, gap) in self.swarm.faults.clone() {
+            let after = u64::from(self.choices.below(Purpose::Fault, 2 * gap));
+            // Zero is the simplest choice, and no fault is simpler than one.
+            if after > 0 {
+                let storm = fault.is_masked();
+                let seed = self.choices.subseed(Purpose::Fault);
+                let times = if storm { 50 } else { 1 };
+                let every = after / 4;
+                let after = after - 1;
+                disk.arm(Rule {
+                    fault,
+                    call: None,
+                    file: None,
+                    after,
+                    every,
+                    times,
+                    seed,
+                });
+            }
+        }
+        if self.choices.below(Purpose::Crash, 8) < self.swarm.crash_eighths {
+            let bits = self.choices.below(Purpose::Crash, 8);
+            let mutation = u64::from(self.choices.below(Purpose::Crash, 4 << bits));
+            let place = *self.choices.pick(
+                Purpose::Crash,
+                &[Place::Before, Place::Inside, Place::After],
+            );
+            let panic = self.choices.chance(Purpose::Crash, 1, 8);
+            disk.crash_at(Some(CrashPoint {
+                mutation,
+                place,
+                panic,
+            }));
+        }
+    }
+
+    fn open_once(&mut self, calm: bool) -> Lived<Open<S>> {
+        self.did(format!(
+            "open, {} faults armed",
+            if calm { "no" } else { "some" }
+        ));
+        let opened = S::open(&self.env.env(), &self.options);
+        self.note_damage();
+        let subject = match opened {
+            Ok(subject) => subject,
+            Err(stop) if self.env.disk.is_dead() => {
+                self.did(format!("open: {}", stop.text));
+                return Err(End::Dead);
+            }
+            Err(stop) if self.damaged => {
+                self.did(format!("open: {}", stop.text));
+                return if calm {
+                    Err(End::Given)
+                } else {
+                    Err(End::Dead)
+                };
+            }
+            Err(stop) if !calm && self.excused(&stop) => {
+                // The process gives up and ends.
+                self.did(format!("open: {}", stop.text));
+                return Err(End::Dead);
+            }
+            Err(stop) => {
+                let what = format!("open fails without reason: {:?} {}", stop.kind, stop.text);
+                return Err(Violation::new("S6", what).into());
+            }
+        };
+        let recovered = subject.recovered();
+        self.did(format!("opened, recovered through {recovered}"));
+        if self.damaged {
+            self.model.durable = 0;
+        }
+        self.model.recover(recovered)?;
+        self.mix(recovered);
+        let mut open = Open {
+            walks: Vec::new(),
+            views: Vec::new(),
+            tickets: VecDeque::new(),
+            poisoned: false,
+            was_poisoned: false,
+            subject,
+        };
+        self.check_everything(&mut open)?;
+        Ok(open)
+    }
+
+    /// Runs something that may unwind.
+    fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Lived<T>) -> Lived<T> {
+        match catch_unwind(AssertUnwindSafe(|| work(self))) {
+            Ok(result) => result,
+            Err(panic) if panic.is::<SimulatedPanic>() => Err(End::Dead),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().cloned();
+                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_string()));
+                let what = format!("the engine panicked: {}", text.unwrap_or_default());
+                Err(Violation::new("panic", what).into())
+            }
+        }
+    }
+
+    /// Faults so far that no loop can hide.
+    fn struck(&self) -> u64 {
+        self.env.disk.faults(|plan| {
+            let open = plan
+                .hits()
+                .iter()
+                .filter(|((fault, _), _)| !fault.is_masked());
+            open.map(|(_, count)| count).sum()
+        })
+    }
+
+    fn note_damage(&mut self) {
+        self.damaged |= self.env.disk.faults(|plan| {
+            plan.hits()
+                .keys()
+                .any(|(fault, _): &(Fault, _)| fault.damages())
+        });
+    }
+
+    /// Whether an error has a reason: a fault struck in this life, or something is short.
+    fn excused(&mut self, stop: &Stop) -> bool {
+        self.note_damage();
+        let short = self.swarm.capacity_bytes.is_some() || self.swarm.descriptors.is_some();
+        stop.kind == StopKind::Refused
+            || self.damaged
+            || (short && !self.clean)
+            || self.struck() > self.struck_before
+    }
+
+    fn did(&mut self, what: String) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{:5} {what}", self.steps));
+        }
+        if self.history.len() == HISTORY_STEPS {
+            self.history.pop_front();
+        }
+        self.history.push_back(format!("{:5} {what}", self.steps));
+    }
+
+    fn take_disk_trace(&mut self) {
+        if let Some(trace) = &mut self.trace {
+            trace.extend(
+                self.env
+                    .disk
+                    .take_trace()
+                    .into_iter()
+                    .map(|line| format!("        {line}")),
+            );
+        }
+    }
+
+    fn hit(&mut self, what: &str) {
+        match self.hits.get_mut(what) {
+            Some(count) => *count += 1,
+            None => {
+                self.hits.insert(what.to_string(), 1);
+            }
+        }
+    }
+
+    fn mix(&mut self, value: u64) {
+        self.digest = (self.digest ^ value)
+            .wrapping_mul(0x9FB2_1C65_1E98_DF25)
+            .rotate_left(31);
+    }
+
+    fn report(mut self, violation: Option<Violation>) -> RunReport {
+        self.take_disk_trace();
+        let violation = violation.or_else(|| {
+            let wrong = self.env.disk.violations();
+            wrong.first().map(|what| Violation::new("S9", what.clone()))
+        });
+        let hits = self.env.disk.faults(|plan| plan.hits().clone());
+        for ((fault, call), count) in hits {
+            *self
+                .hits
+                .entry(format!("{}-{call:?}", fault.name()))
+                .or_default() += count;
+        }
+        RunReport {
+            swarm: format!("{} options: {:?}", self.swarm, self.options),
+            steps: self.steps,
+            crashes: self.crashes,
+            hits: self.hits,
+            digest: self.digest ^ self.env.disk.digest(),
+            recording: self.choices.recording().clone(),
+            failure: violation.map(|violation| RunFailure {
+                violation,
+                step: self.steps,
+                history: self.history.into_iter().collect(),
+            }),
+            trace: self.trace.unwrap_or_default(),
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! The steps of a life, each with its check.
+
+use std::time::Duration;
+
+use sealstone::env::PressureLevel;
+use sealstone::types::KeyspaceKind;
+
+use super::{End, Kind, Lived, Open, Run};
+use crate::choices::Purpose;
+use crate::model::{Op, Verdict, Violation};
+use crate::subject::{Answer, Stop, StopKind, Subject};
+
+/// Rounds of jobs after which a healthy store must have nothing left to do.
+const DRAIN_ROUNDS_MAX: u32 = 10_000;
+
+impl<S: Subject> Run<S> {
+    pub(super) fn steps(&mut self, open: &mut Open<S>, count: u32) -> Lived<()> {
+        for _ in 0..count {
+            let kind = self.swarm.kind(&mut self.choices);
+            self.steps += 1;
+            open.was_poisoned = open.poisoned;
+            self.step(kind, open)?;
+            self.after_step(open)?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, kind: Kind, open: &mut Open<S>) -> Lived<()> {
+        match kind {
+            Kind::Get => self.get(open),
+            Kind::Write => self.write(open),
+            Kind::Submit => self.submit(open),
+            Kind::Commit => {
+                self.did("commit".into());
+                let answer = open.subject.commit_step();
+                self.settled(open, answer).map(drop)
+            }
+            Kind::Failing => self.failing(open),
+            Kind::Sync => self.sync(open),
+            Kind::MultiGet => self.multi_get(open),
+            Kind::Scan => self.scan(open),
+            Kind::Snapshot => self.snapshot(open),
+            Kind::ViewGet | Kind::ViewScan => self.view(open, kind == Kind::ViewScan),
+            Kind::DropView => {
+                if !open.views.is_empty() {
+                    let index = self
+                        .choices
+                        .below(Purpose::Workload, open.views.len() as u32);
+                    open.views.remove(index as usize);
+                    self.did("drop a snapshot".into());
+                }
+                Ok(())
+            }
+            Kind::Cursor => self.cursor(open),
+            Kind::Advance => self.advance(open),
+            Kind::DropCursor => {
+                open.walks.pop();
+                Ok(())
+            }
+            Kind::Seal => {
+                self.did("seal".into());
+                let answer = open.subject.seal();
+                self.settled(open, answer).map(drop)
+            }
+            Kind::Job => self.job(open),
+            Kind::Pressure => {
+                let levels = [
+                    PressureLevel::Normal,
+                    PressureLevel::High,
+                    PressureLevel::Critical,
+                ];
+                let level = *self.choices.pick(Purpose::Pressure, &levels);
+                self.did(format!("pressure {level:?}"));
+                self.env.pressure.set(level);
+                Ok(())
+            }
+            Kind::Clock => {
+                let ms = u64::from(self.choices.below(Purpose::Pressure, 5000));
+                self.env.clock.advance(Duration::from_millis(ms));
+                self.env.clock.jump_wall(ms as i64 * 3 - 7000);
+                Ok(())
+            }
+        }
+    }
+
+    fn after_step(&mut self, open: &mut Open<S>) -> Lived<()> {
+        if self.env.disk.is_dead() {
+            return Err(End::Dead);
+        }
+        self.poll(open)?;
+        let claimed = open.subject.claimed_durable();
+        if claimed > self.model.issued {
+            let what = format!("{claimed} is called durable, {} issued", self.model.issued);
+            return Err(Violation::new("S1", what).into());
+        }
+        self.model.durable = self.model.durable.max(claimed);
+        if let Err((rule, what)) = open.subject.audit(&self.env.disk) {
+            return Err(Violation::new(rule, what).into());
+        }
+        Ok(())
+    }
+
+    /// Passes an answer on, or says why there is none: dead, excused (`None`), or a violation.
+    pub(super) fn settled<T>(&mut self, open: &mut Open<S>, answer: Answer<T>) -> Lived<Option<T>> {
+        let stop = match answer {
+            Ok(value) => return Ok(Some(value)),
+            Err(stop) => stop,
+        };
+        self.did(format!("  -> {:?} {}", stop.kind, stop.text));
+        if self.env.disk.is_dead() {
+            return Err(End::Dead);
+        }
+        if stop.kind == StopKind::Poisoned {
+            open.poisoned = true;
+        }
+        self.mix(stop.kind as u64);
+        if open.poisoned || self.excused(&stop) {
+            return Ok(None);
+        }
+        Err(unexplained(&stop).into())
+    }
+
+    pub(super) fn key(&mut self) -> (usize, Vec<u8>) {
+        let keyspace = self
+            .choices
+            .below(Purpose::Workload, self.model.keyspaces() as u32);
+        let number = self.choices.below(Purpose::Workload, self.swarm.keys);
+        let key = match self.swarm.key_shape {
+            0 => format!("{number:03}"),
+            1 => format!(
+                "{}{number:06}",
+                "a-long-prefix-that-all-keys-share/".repeat(2)
+            ),
+            _ if number == 0 => String::new(),
+            _ => format!("{number:x}-{}", "x".repeat((number * 7 % 61) as usize)),
+        };
+        (keyspace as usize, key.into_bytes())
+    }
+
+    fn value(&mut self, keyspace: usize, key: &[u8]) -> Vec<u8> {
+        let bits = self
+            .choices
+            .below(Purpose::Workload, self.swarm.value_bits + 1);
+        let length = self.choices.below(Purpose::Workload, 1 << bits) as usize;
+        // A write-once key mostly gets the same value again, as a replayed block would.
+        let once = self.model.kind(keyspace) == KeyspaceKind::WriteOnce;
+        let mut value = if once && !self.choices.chance(Purpose::Workload, 1, 8) {
+            let current = self.model.get(keyspace, key, self.model.issued);
+            if let Some(current) = current {
+                return current.to_vec();
+            }
+            key.to_vec()
+        } else {
+            self.values += 1;
+            self.values.to_string().into_bytes()
+        };
+        value.resize(length, b'~');
+        value
+    }
+
+    fn batch(&mut self) -> Vec<Op> {
+        let count = 1 + self.choices.below(Purpose::Workload, self.swarm.batch_max);
+        (0..count)
+            .map(|_| {
+                let (keyspace, key) = self.key();
+                if self.choices.chance(Purpose::Workload, 1, 5) {
+                    Op::delete(keyspace, key)
+                } else {
+                    let value = self.value(keyspace, &key);
+                    Op::put(keyspace, key, value)
+                }
+            })
+            .collect()
+    }
+
+    fn synced(&mut self) -> bool {
+        self.choices.below(Purpose::Workload, 4) < self.swarm.synced_quarters
+    }
+
+    fn write(&mut self, open: &mut Open<S>) -> Lived<()> {
+        let (ops, synced) = (self.batch(), self.synced());
+        let verdict = self.model.verdict(&ops);
+        self.did(format!(
+            "write {} ops, synced {synced}: {verdict:?}",
+            ops.len()
+        ));
+        let issued = self.model.issued;
+        if open.poisoned {
+            return match open.subject.write(&ops, synced) {
+                Ok(_) => Err(Violation::new("S16", "a write after the store was poisoned").into()),
+                Err(stop) => self.settled::<()>(open, Err(stop)).map(drop),
+            };
+        }
+        if verdict == Verdict::Commit {
+            self.model.issue(&ops);
+        }
+        let answer = open.subject.write(&ops, synced);
+        match (verdict, answer) {
+            (Verdict::Commit, Ok(got)) => {
+                self.acknowledge(got, issued + 1, synced)?;
+                self.hit("write");
+                Ok(())
+            }
+            (Verdict::Commit, Err(stop)) => self.not_written(open, &stop, issued),
+            (Verdict::NoOp, answer) => {
+                self.hit("no-op");
+                self.settled(open, answer).map(drop)
+            }
+            (Verdict::Conflict, Ok(_)) => {
+                Err(Violation::new("S7", "a conflicting batch was accepted").into())
+            }
+            (Verdict::Conflict, Err(stop)) if stop.kind == StopKind::Conflict => {
+                self.hit("conflict");
+                Ok(())
+            }
+            (Verdict::Conflict, Err(stop)) => self.settled::<()>(open, Err(stop)).map(drop),
+        }
+    }
+
+    fn acknowledge(&mut self, got: u64, expected: u64, synced: bool) -> Result<(), Violation> {
+        if got != expected {
+            return Err(Violation::new(
+                "S1",
+                format!("commit {expected} was called {got}"),
+            ));
+        }
+        self.mix(got);
+        self.model.acknowledge(got, synced);
+        Ok(())
+    }
+
+    /// A batch that should have been committed was not: it left no trace, or nobody knows.
+    fn not_written(&mut self, open: &mut Open<S>, stop: &Stop, issued: u64) -> Lived<()> {
+        if !self.env.disk.is_dead() {
+            match stop.kind {
+                StopKind::Refused => {
+                    self.model.retract_after(issued);
+                    self.hit("refused");
+                }
+                StopKind::Conflict => {
+                    return Err(Violation::new("S7", "a conflict where none is").into());
+                }
+                // Looking for an existing value failed: nothing was queued.
+                StopKind::Damaged | StopKind::Closed | StopKind::Io => {
+                    self.model.retract_after(issued);
+                }
+                StopKind::Poisoned => {}
+            }
+        }
+        self.settled::<()>(open, Err(stop.clone())).map(drop)
+    }
+
+    fn submit(&mut self, open: &mut Open<S>) -> Lived<()> {
+        let (ops, synced) = (self.batch(), self.synced());
+        if open.poisoned || self.model.verdict(&ops) != Verdict::Commit {
+            return Ok(());
+        }
+        let issued = self.model.issued;
+        self.did(format!("submit {} ops, synced {synced}", ops.len()));
+        match open.subject.submit(&ops, synced) {
+            None => Ok(()),
+            Some(Ok(ticket)) => {
+                self.hit("submit");
+                let expected = self.model.issue(&ops);
+                open.tickets.push_back((ticket, expected, synced));
+                Ok(())
+            }
+            Some(Err(stop)) => {
+                self.model.issue(&ops);
+                self.not_written(open, &stop, issued)
+            }
+        }
+    }
+
+    /// Tickets end in order; once one failed, all behind it do.
+    fn poll(&mut self, open: &mut Open<S>) -> Lived<()> {
+        while let Some((ticket, expected, synced)) = open.tickets.front() {
+            let (expected, synced) = (*expected, *synced);
+            let Some(answer) = open.subject.poll(ticket) else {
+                if expected <= self.model.visible {
+                    let what = format!(
+                        "ticket of {expected} is open, {} visible",
+                        self.model.visible
+                    );
+                    return Err(Violation::new("S1", what).into());
+                }
+                return Ok(());
+            };
+            open.tickets.pop_front();
+            match answer {
+                Ok(_) if open.was_poisoned => {
+                    return Err(Violation::new("S16", "an acknowledgement after poison").into());
+                }
+                Ok(got) => self.acknowledge(got, expected, synced)?,
+                Err(stop) => {
+                    self.settled::<()>(open, Err(stop))?;
+                    (open.poisoned, open.was_poisoned) = (true, true);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn failing(&mut self, open: &mut Open<S>) -> Lived<()> {
+        let ops = self.batch();
+        let answer = open.subject.write_failing(&ops);
+        match answer {
+            None => Ok(()),
+            Some(Ok(_)) => Err(Violation::new("S17", "a failing closure was ignored").into()),
+            Some(Err(stop)) => {
+                self.hit("failing-closure");
+                self.settled::<()>(open, Err(stop)).map(drop)
+            }
+        }
+    }
+
+    fn sync(&mut self, open: &mut Open<S>) -> Lived<()> {
+        self.did("sync".into());
+        let answer = open.subject.sync();
+        if self.settled(open, answer)?.is_some() {
+            self.poll(open)?;
+            if open.poisoned {
+                return Err(Violation::new("S16", "a sync after the store was poisoned").into());
+            }
+            self.model.durable = self.model.visible;
+        }
+        Ok(())
+    }
+
+    fn job(&mut self, open: &mut Open<S>) -> Lived<()> {
+        let count = open.subject.jobs();
+        if count == 0 {
+            return Ok(());
+        }
+        let index = self.choices.below(Purpose::Schedule, count as u32) as usize;
+        let quantum = self.choices.log_uniform(Purpose::Schedule, 7);
+        self.did(format!("job {index} of {count}, quantum {quantum}"));
+        let answer = open.subject.run_job(index, quantum);
+        self.settled(open, answer)?;
+        self.hit("job");
+        Ok(())
+    }
+
+    /// The end of the last life: no faults, room enough. Everything must come to rest and be right.
+    pub(super) fn last_words(&mut self, open: &mut Open<S>) -> Lived<()> {
+        for index in 0..open.views.len() {
+            let (view, at) = &open.views[index];
+            let at = *at;
+            let answers: Vec<_> = (0..self.model.keyspaces())
+                .map(|keyspace| open.subject.view_scan(view, keyspace, false))
+                .collect();
+            for (keyspace, answer) in answers.into_iter().enumerate() {
+                if let Some(items) = self.settled(open, answer)? {
+                    let rule = self.read_rule("S8");
+                    self.model.check_scan(rule, (keyspace, false), at, &items)?;
+                }
+            }
+        }
+        open.views.clear();
+        open.walks.clear();
+        self.env.pressure.set(PressureLevel::Normal);
+        if open.poisoned && self.damaged {
+            return Ok(());
+        }
+        self.drain(open)?;
+        let ops = [Op::put(self.model.keyspaces() - 1, "last words", "x")];
+        let expected = self.model.issue(&ops);
+        match open.subject.write(&ops, true) {
+            Ok(got) => self.acknowledge(got, expected, true)?,
+            Err(_) if self.damaged => self.model.retract_after(expected - 1),
+            Err(stop) => {
+                let what = format!("a healthy store refuses: {:?} {}", stop.kind, stop.text);
+                return Err(Violation::new("S19", what).into());
+            }
+        }
+        self.drain(open)?;
+        self.after_step(open)?;
+        self.check_everything(open)
+    }
+
+    fn drain(&mut self, open: &mut Open<S>) -> Lived<()> {
+        for _ in 0..DRAIN_ROUNDS_MAX {
+            self.env.clock.advance(Duration::from_secs(1));
+            if open.subject.jobs() == 0 {
+                return self.after_step(open);
+            }
+            let answer = open.subject.run_job(0, 64);
+            if self.settled(open, answer)?.is_none() && self.damaged {
+                return Ok(());
+            }
+        }
+        Err(Violation::new("S19", "background jobs never come to an end").into())
+    }
+}
+
+fn unexplained(stop: &Stop) -> Violation {
+    let rule = if stop.kind == StopKind::Damaged {
+        "S6"
+    } else {
+        "S17"
+    };
+    Violation::new(
+        rule,
+        format!("an error without a fault: {:?} {}", stop.kind, stop.text),
+    )
+}

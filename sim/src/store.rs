@@ -1,0 +1,316 @@
+//! sealstone itself as the subject of the runners, through its public face only.
+
+use sealstone::env::{Env, FileKind};
+use sealstone::types::KeyspaceKind;
+use sealstone::{
+    Batch, Durability, Error, ErrorKind, Iter, Keyspace, KeyspaceOptions, Options, Snapshot, Store,
+    Ticket,
+};
+
+use crate::choices::{Choices, Purpose};
+use crate::disk::SimDisk;
+use crate::model::Op;
+use crate::subject::{Answer, Item, Stop, StopKind, Subject};
+
+/// A store with its keyspaces.
+pub struct SimStore {
+    store: Store,
+    keyspaces: Vec<Keyspace>,
+}
+
+const KEYSPACES: [(&str, KeyspaceKind); 2] = [
+    ("blocks", KeyspaceKind::WriteOnce),
+    ("names", KeyspaceKind::Mutable),
+];
+
+fn durability(synced: bool) -> Durability {
+    if synced {
+        Durability::Synced
+    } else {
+        Durability::Buffered
+    }
+}
+
+fn stop(error: Error) -> Stop {
+    let kind = match error.kind() {
+        ErrorKind::Conflict => StopKind::Conflict,
+        ErrorKind::Busy { .. } | ErrorKind::TooLarge { .. } | ErrorKind::Refused => {
+            StopKind::Refused
+        }
+        ErrorKind::Corruption
+        | ErrorKind::MissingFile
+        | ErrorKind::UnsupportedVersion { .. }
+        | ErrorKind::NotAStore => StopKind::Damaged,
+        ErrorKind::Poisoned => StopKind::Poisoned,
+        ErrorKind::Closed => StopKind::Closed,
+        _ => StopKind::Io,
+    };
+    Stop::new(kind, error)
+}
+
+fn collect(items: impl Iterator<Item = sealstone::Result<Item>>) -> Answer<Vec<Item>> {
+    items.map(|item| item.map_err(stop)).collect()
+}
+
+impl SimStore {
+    /// An error of a write: if it poisoned the store, nobody knows what reached the disk.
+    fn write_stop(&self, error: Error) -> Stop {
+        let poisoned = self.store.audit().poisoned;
+        let stop = stop(error);
+        if poisoned {
+            Stop {
+                kind: StopKind::Poisoned,
+                ..stop
+            }
+        } else {
+            stop
+        }
+    }
+
+    fn batch<'a>(&'a self, ops: &'a [Op]) -> Batch<'a> {
+        let mut batch = Batch::new();
+        for op in ops {
+            let keyspace = &self.keyspaces[op.keyspace];
+            match &op.value {
+                None => batch.delete(keyspace, &op.key),
+                // Every third length goes through a closure.
+                Some(value) if value.len() % 3 == 0 => {
+                    batch.put_with(keyspace, &op.key, value.len(), move |out| {
+                        out.copy_from_slice(value);
+                        Ok(())
+                    })
+                }
+                Some(value) => batch.put(keyspace, &op.key, value),
+            };
+        }
+        batch
+    }
+}
+
+impl Subject for SimStore {
+    type Options = Options;
+    type Ticket = Ticket;
+    type View = Snapshot;
+    type Cursor = Iter;
+
+    fn kinds() -> Vec<KeyspaceKind> {
+        KEYSPACES.map(|(_, kind)| kind).to_vec()
+    }
+
+    fn options() -> Options {
+        // Segments in few writes: the exhaustive run crashes each of them, in every recovery too.
+        Options::tiny().output_buffer_bytes(4096)
+    }
+
+    fn draw_options(choices: &mut Choices, base: &Options, life: u32) -> Options {
+        let c = choices;
+        let mut options = base.clone();
+        if life == 1 {
+            options = options.hash_bits(*c.pick(Purpose::Swarm, &[8, 46, 12, 20]));
+        }
+        options
+            .write_region_bytes(512 << 10)
+            .seal_records(4 + c.below(Purpose::Swarm, 60))
+            .batch_records_max(16)
+            .filter_budget_bytes(*c.pick(Purpose::Swarm, &[4096, 0, 512, 1 << 20]))
+            .queue_slots(1 + c.below(Purpose::Swarm, 3))
+            .pinned_generations_max(c.below(Purpose::Swarm, 4))
+            .descriptors_max(*c.pick(Purpose::Swarm, &[0, 2, 4, 16]))
+            .block_records(*c.pick(Purpose::Swarm, &[8, 2, 64]))
+            .output_buffer_bytes(*c.pick(Purpose::Swarm, &[512, 256, 4096]))
+            .cursor_buffer_bytes(*c.pick(Purpose::Swarm, &[512, 256, 4096]))
+            .key_fence_bytes(*c.pick(Purpose::Swarm, &[128, 64, 1024]))
+            .manifest_roll_bytes(*c.pick(Purpose::Swarm, &[2048, 256, 1 << 16]))
+    }
+
+    fn open(env: &Env, options: &Options) -> Answer<Self> {
+        let store = Store::open_with(env.clone(), options.clone()).map_err(stop)?;
+        let mut keyspaces = Vec::new();
+        for (name, kind) in KEYSPACES {
+            let options = match kind {
+                KeyspaceKind::WriteOnce => KeyspaceOptions::write_once(),
+                KeyspaceKind::Mutable => KeyspaceOptions::mutable(),
+            };
+            keyspaces.push(store.keyspace(name, options).map_err(stop)?);
+        }
+        Ok(Self { store, keyspaces })
+    }
+
+    fn recovered(&self) -> u64 {
+        self.store.open_report().recovered_through
+    }
+
+    fn claimed_durable(&self) -> u64 {
+        self.store.durable_sequence()
+    }
+
+    fn write(&self, ops: &[Op], synced: bool) -> Answer<u64> {
+        let result = self.store.write(self.batch(ops), durability(synced));
+        result.map_err(|error| self.write_stop(error))
+    }
+
+    fn submit(&self, ops: &[Op], synced: bool) -> Option<Answer<Ticket>> {
+        let result = self.store.submit(self.batch(ops), durability(synced));
+        Some(result.map_err(|error| self.write_stop(error)))
+    }
+
+    fn poll(&self, ticket: &Ticket) -> Option<Answer<u64>> {
+        Some(ticket.try_result()?.map_err(|error| self.write_stop(error)))
+    }
+
+    fn commit_step(&self) -> Answer<bool> {
+        self.store
+            .commit_step()
+            .map_err(|error| self.write_stop(error))
+    }
+
+    fn write_failing(&self, ops: &[Op]) -> Option<Answer<u64>> {
+        let mut batch = self.batch(ops);
+        batch.put_with(&self.keyspaces[0], "never", 3, |_| {
+            Err("refused on purpose".into())
+        });
+        Some(
+            self.store
+                .write(batch, Durability::Buffered)
+                .map_err(|error| self.write_stop(error)),
+        )
+    }
+
+    fn sync(&self) -> Answer<()> {
+        self.store.sync().map_err(|error| self.write_stop(error))
+    }
+
+    fn get(&self, keyspace: usize, key: &[u8]) -> Answer<Option<Vec<u8>>> {
+        let value = self.keyspaces[keyspace].get(key).map_err(stop)?;
+        Ok(value.map(|value| value.to_vec()))
+    }
+
+    fn multi_get(&self, keys: &[(usize, Vec<u8>)]) -> Answer<Vec<Option<Vec<u8>>>> {
+        let keys: Vec<(&Keyspace, &[u8])> = keys
+            .iter()
+            .map(|(keyspace, key)| (&self.keyspaces[*keyspace], &key[..]))
+            .collect();
+        let values = self.store.multi_get(&keys).map_err(stop)?;
+        Ok(values
+            .into_iter()
+            .map(|value| value.map(|value| value.to_vec()))
+            .collect())
+    }
+
+    fn scan(&self, keyspace: usize, reverse: bool) -> Answer<Vec<Item>> {
+        let iter = self.keyspaces[keyspace].iter().map_err(stop)?;
+        if reverse {
+            collect(iter.rev())
+        } else {
+            collect(iter)
+        }
+    }
+
+    fn snapshot(&self) -> Option<Answer<Snapshot>> {
+        Some(self.store.snapshot().map_err(stop))
+    }
+
+    fn view_sequence(view: &Snapshot) -> u64 {
+        view.sequence()
+    }
+
+    fn view_get(&self, view: &Snapshot, keyspace: usize, key: &[u8]) -> Answer<Option<Vec<u8>>> {
+        let value = view.get(&self.keyspaces[keyspace], key).map_err(stop)?;
+        Ok(value.map(|value| value.to_vec()))
+    }
+
+    fn view_scan(&self, view: &Snapshot, keyspace: usize, reverse: bool) -> Answer<Vec<Item>> {
+        let iter = view.iter(&self.keyspaces[keyspace]).map_err(stop)?;
+        if reverse {
+            collect(iter.rev())
+        } else {
+            collect(iter)
+        }
+    }
+
+    fn cursor(&self, keyspace: usize) -> Option<Answer<Iter>> {
+        Some(self.keyspaces[keyspace].iter().map_err(stop))
+    }
+
+    fn advance(cursor: &mut Iter, back: bool) -> Option<Answer<Item>> {
+        let item = if back {
+            cursor.next_back()
+        } else {
+            cursor.next()
+        };
+        Some(item?.map_err(stop))
+    }
+
+    fn seal(&self) -> Answer<()> {
+        self.store.seal().map_err(|error| self.write_stop(error))
+    }
+
+    fn jobs(&self) -> usize {
+        self.store.runnable().len()
+    }
+
+    fn run_job(&self, index: usize, quantum: u32) -> Answer<()> {
+        let Some(job) = self.store.runnable().get(index).copied() else {
+            return Ok(());
+        };
+        self.store
+            .run(job, quantum)
+            .map(drop)
+            .map_err(|error| self.write_stop(error))
+    }
+
+    fn close(&self) -> Answer<()> {
+        self.store.close().map_err(|error| self.write_stop(error))
+    }
+
+    fn audit(&self, disk: &SimDisk) -> Result<(), (&'static str, String)> {
+        let audit = self.store.audit();
+        let (issued, visible, durable) = (audit.issued, audit.visible, audit.durable);
+        if !(visible <= issued && durable <= issued) {
+            let what = format!("issued {issued}, visible {visible}, durable {durable}");
+            return Err(("S1", what));
+        }
+        let memory = &audit.memory;
+        let owned = memory.free_bytes
+            + memory.open_bytes
+            + memory.sealed_bytes
+            + memory.flushing_bytes
+            + memory.pinned_bytes
+            + memory.retiring_bytes
+            + memory.scratch_bytes
+            + memory.reserved_bytes;
+        if owned != memory.total_bytes {
+            return Err((
+                "S15",
+                format!("the ledger says {owned} of {}", memory.total_bytes),
+            ));
+        }
+        if audit.filter_bytes > audit.filter_budget_bytes {
+            let what = format!(
+                "{} of {} filter bytes",
+                audit.filter_bytes, audit.filter_budget_bytes
+            );
+            return Err(("S12", what));
+        }
+        let open = disk.open_files();
+        let segments: u64 = open
+            .iter()
+            .filter(|(name, _)| name.kind == FileKind::Segment && audit.files.contains(name))
+            .map(|(_, count)| u64::from(*count))
+            .sum();
+        if segments != audit.descriptors_open {
+            let what = format!(
+                "{segments} segment files are open, the audit says {}",
+                audit.descriptors_open
+            );
+            return Err(("S14", what));
+        }
+        let missing = |name: &&sealstone::env::FileName| {
+            !audit.unlinks.contains(name) && !disk.exists(**name)
+        };
+        match audit.files.iter().find(missing) {
+            Some(name) => Err(("S9", format!("{name} is in use and does not exist"))),
+            None => Ok(()),
+        }
+    }
+}
