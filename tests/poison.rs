@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use sealstone::env::counting::Counters;
 use sealstone::env::manual::ManualClock;
-use sealstone::env::{Env, FileKind, FileName};
+use sealstone::env::{Env, FileKind, FileName, IoError, IoErrorKind};
 use sealstone::sync::{Arc, Mutex};
 use sealstone::{Batch, Durability, ErrorKind, Job, Keyspace, KeyspaceOptions, Store};
 use support::hook::{BROKEN, Call, Hook, hooked};
 use support::{
     Map, assert_books, assert_content, compact, files, flush, get, kind_of, mutable, names_of,
-    one_put, open, put, refused, write_once,
+    one_put, open, put, refused, run_all, write_once,
 };
 
 use Durability::{Buffered, Synced};
@@ -29,7 +29,7 @@ struct World {
     map: Keyspace,
 }
 
-/// A store with one segment, a sealed generation and an open one.
+/// A store with one segment, a sealed generation, an open one, and a log that is to be removed.
 fn world() -> World {
     let clock = Arc::new(ManualClock::new());
     let env = Env {
@@ -41,7 +41,9 @@ fn world() -> World {
     let store = open(&env, compact());
     let map = mutable(&store, "map");
     put(&map, "in a segment", "1");
-    flush(&store);
+    store.seal().expect("seals");
+    // Its log waits to be removed.
+    run_all(&store, Job::Flush);
     put(&map, "sealed", "2");
     store.seal().expect("seals");
     put(&map, "open", "3");
@@ -181,7 +183,8 @@ fn what_is_queued_behind_a_failure_fails_too() {
     let failed = map.put("doomed", "x", Buffered);
     assert_eq!(kind_of(failed), ErrorKind::Poisoned);
     let late = late.lock().take().expect("submitted");
-    assert_eq!(kind_of(late.wait()), ErrorKind::Poisoned);
+    let told = late.try_result().expect("without anybody leading");
+    assert_eq!(kind_of(told), ErrorKind::Poisoned);
     assert!(!store.commit_step().expect("nothing is queued"));
 }
 
@@ -220,6 +223,29 @@ fn a_failed_directory_sync() {
     world.hook.fail_once(Call::SyncDir, |_| true);
     let error = refused(world.store.drain());
     assert_eq!(error.kind(), &ErrorKind::Poisoned, "{error}");
+    assert_poisoned(&world, None);
+    assert_recovers(world);
+}
+
+#[test]
+fn a_failed_directory_sync_for_a_spare_log() {
+    // Guards flush.rs, `discard`: nothing is removed any more, not even what was just made.
+    let world = world();
+    let newest = *names_of(&world.env, FileKind::Log).last().expect("logs");
+    world.hook.set(move |call, name| {
+        if call == Call::Allocate && name > newest {
+            return Err(IoError::new(IoErrorKind::NoSpace));
+        }
+        Ok(())
+    });
+    world.store.drain().expect("goes on without a spare");
+    world.clock.advance(Duration::from_secs(1));
+    assert!(world.store.runnable().contains(&Job::SpareLog));
+    world.hook.fail_once(Call::SyncDir, |_| true);
+    let error = refused(world.store.run(Job::SpareLog, 1));
+    assert_eq!(error.kind(), &ErrorKind::Poisoned, "{error}");
+    let made = names_of(&world.env, FileKind::Log);
+    assert!(made.last() > Some(&newest), "it is left where it is");
     assert_poisoned(&world, None);
     assert_recovers(world);
 }
@@ -307,7 +333,7 @@ fn a_failed_removal_is_tried_again() {
     let error = refused(world.store.drain());
     assert_eq!(error.operation(), "unlink");
     let audit = world.store.audit();
-    assert_eq!(audit.unlinks.len(), 1);
+    assert_eq!(audit.unlinks.len(), 2);
     assert_eq!(world.store.stats().unlink_failures, 1);
     assert_eq!(audit.files, world.env.vfs.list().expect("lists").names);
     world.clock.advance(Duration::from_secs(1));

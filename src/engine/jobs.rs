@@ -161,6 +161,10 @@ impl Engine {
     }
 
     fn run_job(&self, job: Job, quantum: u32) -> Result<Progress> {
+        let writes = !matches!(job, Job::Commit | Job::Retire | Job::LoadFilter);
+        if let Some(cause) = self.poison.get().filter(|_| writes) {
+            return Err(cause.clone());
+        }
         match job {
             Job::Commit => Ok(if self.commit_step()? {
                 Progress::Finished
@@ -191,9 +195,6 @@ impl Engine {
                 return Ok(Progress::Nothing);
             }
             maintenance.flush_retry_at = None;
-        }
-        if let Some(cause) = self.poison.get() {
-            return Err(cause.clone());
         }
         Ok(if self.flush_step(quantum)? {
             Progress::Finished
