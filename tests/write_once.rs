@@ -319,7 +319,7 @@ fn the_second_look_does_not_trust_what_has_left_memory() {
 #[test]
 fn starting_over_ends() {
     // Every look meets a flush; from the third on retirement waits, so that memory can answer.
-    let (store, once, result) = submit_while(u32::MAX, b"a", |store, once, count| {
+    let (store, once, result) = submit_while(50, b"a", |store, once, count| {
         put(once, format!("other {count}"), "value");
         flush(store);
     });
