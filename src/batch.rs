@@ -61,6 +61,14 @@ impl<'a> Batch<'a> {
         Self::default()
     }
 
+    /// An empty batch with room for `operations`.
+    pub fn with_capacity(operations: usize) -> Self {
+        Self {
+            entries: Vec::with_capacity(operations),
+            byte_len: 0,
+        }
+    }
+
     /// Sets `key` to `value`.
     pub fn put(
         &mut self,
@@ -122,7 +130,9 @@ impl<'a> Batch<'a> {
         value_len: usize,
         operation: Operation<'a>,
     ) -> &mut Self {
-        self.byte_len += record::encoded_len(key.0.len(), value_len) as u64;
+        self.byte_len = self
+            .byte_len
+            .saturating_add(record_bytes(key.0.len(), value_len));
         let store = keyspace.store_token();
         self.entries.push(Entry {
             keyspace: keyspace.id(),
@@ -219,6 +229,17 @@ impl<'a> From<Cow<'a, [u8]>> for Bytes<'a> {
     }
 }
 
+/// The encoded length of a record of any length, also one that is going to be refused.
+fn record_bytes(key_len: usize, value_len: usize) -> u64 {
+    if value_len > MAX_LEN {
+        return u64::MAX;
+    }
+    record::encoded_len(key_len, value_len) as u64
+}
+
+/// Values above this are not measured exactly; the largest frame is far smaller.
+const MAX_LEN: usize = usize::MAX / 4;
+
 fn run_fill(len: usize, fill: Fill<'_>) -> Result<Vec<u8>> {
     let mut value = vec![0; len];
     match catch_unwind(AssertUnwindSafe(|| fill(&mut value))) {
@@ -267,7 +288,9 @@ impl Limits {
                 return too_large("key bytes", needed, limit);
             }
         }
-        let frame_bytes = batch.byte_len + crate::log::FRAME_HEADER_BYTES as u64;
+        let frame_bytes = batch
+            .byte_len
+            .saturating_add(crate::log::FRAME_HEADER_BYTES as u64);
         if frame_bytes > self.frame_bytes_max {
             return too_large(
                 "bytes of the batch (batch_bytes_max)",

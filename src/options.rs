@@ -12,6 +12,9 @@ const MEMORY_BYTES_DEFAULT: u64 = 64 << 20;
 /// The smallest chunk: a record header, a short key and some value.
 const CHUNK_BYTES_MIN: u32 = 64;
 
+/// The largest write region.
+pub(crate) const WRITE_REGION_BYTES_MAX: u64 = 1 << 36;
+
 /// Who runs background jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Background {
@@ -242,7 +245,12 @@ impl Options {
             range("background threads", threads as u64, 1, 64)?;
         }
         let write_region_bytes = self.write_region_bytes.unwrap_or(self.memory_bytes / 2);
-        range("write_region_bytes", write_region_bytes, 4096, 1 << 36)?;
+        range(
+            "write_region_bytes",
+            write_region_bytes,
+            4096,
+            WRITE_REGION_BYTES_MAX,
+        )?;
         let seal_records = self
             .seal_records
             .unwrap_or((write_region_bytes >> 10).clamp(64, 1 << 24) as u32);
@@ -250,6 +258,7 @@ impl Options {
         let batch_records_max = self.batch_records_max.unwrap_or(seal_records);
         range("batch_records_max", batch_records_max.into(), 1, 1 << 24)?;
         Ok(Settings {
+            source: self.clone(),
             create: self.create && !self.read_only,
             read_only: self.read_only,
             write_region_bytes,
@@ -286,6 +295,8 @@ impl Options {
 /// Validated options.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
+    /// What they were made from.
+    source: Options,
     pub create: bool,
     pub read_only: bool,
     pub write_region_bytes: u64,
@@ -310,6 +321,21 @@ pub(crate) struct Settings {
     pub manifest_roll_bytes: u64,
     pub retry_delay: Duration,
     pub key_bytes_max: usize,
+}
+
+impl Settings {
+    /// The same options with another write region.
+    pub fn with_region(&self, write_region_bytes: u64) -> Result<Self> {
+        self.source
+            .clone()
+            .write_region_bytes(write_region_bytes)
+            .resolve(true)
+    }
+
+    /// The most records of a generation: one larger batch fills one alone.
+    pub fn records_max(&self) -> u32 {
+        self.seal_records.max(self.batch_records_max)
+    }
 }
 
 /// How a keyspace is created; an existing one must be of the same kind.

@@ -3,6 +3,7 @@
 use std::ops::RangeBounds;
 
 use crate::engine::Engine;
+use crate::engine::read::Reach;
 use crate::engine::registry::Pin;
 use crate::engine::version::Version;
 use crate::error::{Error, ErrorKind, Result};
@@ -67,8 +68,14 @@ impl ReaderPin {
 
 impl Drop for ReaderPin {
     fn drop(&mut self) {
-        self.engine().registry.lock().release(self.id);
-        self.engine().work.0.raise();
+        let mut registry = self.engine().registry.lock();
+        registry.release(self.id);
+        let lingering = !registry.lingering.is_empty();
+        drop(registry);
+        if lingering {
+            // A generation may have waited for this reader alone.
+            self.engine().work.0.raise();
+        }
     }
 }
 
@@ -96,10 +103,13 @@ impl Snapshot {
         self.check(keyspace)?;
         let Self { pin } = self;
         let id = keyspace.id();
-        pin.engine()
-            .get_at(&pin.version, pin.bound, id, key.as_ref(), |hit| {
-                hit.into_value()
-            })
+        pin.engine().get_at(
+            &pin.version,
+            Reach::at(pin.bound),
+            id,
+            key.as_ref(),
+            |hit| hit.into_value(),
+        )
     }
 
     /// Copies the value of a key into `out`, replacing its content; false if the key is absent.
@@ -112,11 +122,13 @@ impl Snapshot {
         self.check(keyspace)?;
         let Self { pin } = self;
         let id = keyspace.id();
-        let found = pin
-            .engine()
-            .get_at(&pin.version, pin.bound, id, key.as_ref(), |hit| {
-                hit.copy_into(out)
-            })?;
+        let found = pin.engine().get_at(
+            &pin.version,
+            Reach::at(pin.bound),
+            id,
+            key.as_ref(),
+            |hit| hit.copy_into(out),
+        )?;
         Ok(found.is_some())
     }
 
@@ -127,7 +139,7 @@ impl Snapshot {
         let id = keyspace.id();
         Ok(pin
             .engine()
-            .get_at(&pin.version, pin.bound, id, key.as_ref(), |_| ())?
+            .get_at(&pin.version, Reach::at(pin.bound), id, key.as_ref(), |_| ())?
             .is_some())
     }
 

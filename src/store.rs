@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::batch::Batch;
 use crate::engine::Engine;
 use crate::engine::jobs::{self, EngineWork, Job, Progress};
+use crate::engine::submit::Asked;
 use crate::engine::ticket::{Ticket, TicketState};
 use crate::env::{DriverHandle, Env};
 use crate::error::{Error, ErrorKind, Result};
@@ -137,7 +138,11 @@ impl Store {
     /// `Poisoned`, `Closed`. Cost: one read or two per checked `WriteOnce` key that is not in memory.
     pub fn submit(&self, batch: Batch<'_>, durability: Durability) -> Result<Ticket> {
         let prepared = self.engine().prepare(batch)?;
-        let state = self.engine().submit(&prepared, durability)?;
+        let asked = Asked {
+            durability,
+            attended: false,
+        };
+        let state = self.engine().submit(&prepared, asked)?;
         self.ticket(state)
     }
 
@@ -166,10 +171,14 @@ impl Store {
     pub fn write(&self, batch: Batch<'_>, durability: Durability) -> Result<Sequence> {
         let engine = self.engine();
         let prepared = engine.prepare(batch)?;
+        let asked = Asked {
+            durability,
+            attended: true,
+        };
         let deadline = engine.env.clock.monotonic() + engine.settings.write_deadline;
         loop {
             let seen = engine.progress.count();
-            match engine.submit(&prepared, durability) {
+            match engine.submit(&prepared, asked) {
                 Ok(state) => return self.ticket(state)?.wait(),
                 Err(error) if jobs::may_pass(error.kind()) => {
                     engine.counters.stalls.add(1);
@@ -202,7 +211,13 @@ impl Store {
 
     /// As [`write`](Self::write), but `Busy` at once when memory is short.
     pub fn try_write(&self, batch: Batch<'_>, durability: Durability) -> Result<Sequence> {
-        self.submit(batch, durability)?.wait()
+        let prepared = self.engine().prepare(batch)?;
+        let asked = Asked {
+            durability,
+            attended: true,
+        };
+        let state = self.engine().submit(&prepared, asked)?;
+        self.ticket(state)?.wait()
     }
 
     /// Returns once everything submitted so far is on stable storage: at most one barrier.
@@ -250,19 +265,9 @@ impl Store {
         self.engine().run(job, quantum)
     }
 
-    /// Runs jobs until none is runnable and no thread is at one.
+    /// Runs jobs until none is runnable, and waits for those that other threads are at.
     pub fn drain(&self) -> Result<()> {
-        let engine = self.engine();
-        loop {
-            let seen = engine.progress.count();
-            if engine.run_first(jobs::QUANTUM_DEFAULT)? {
-                continue;
-            }
-            if !engine.is_working() {
-                return Ok(());
-            }
-            engine.wait_for_progress(seen);
-        }
+        self.engine().drain(jobs::QUANTUM_DEFAULT)
     }
 
     /// Counters and sizes.

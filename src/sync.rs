@@ -107,8 +107,15 @@ impl<T> RwLock<T> {
     reason = "this is the module that wraps them"
 )]
 pub struct Signal {
-    count: std::sync::Mutex<u64>,
+    state: std::sync::Mutex<SignalState>,
     raised: std::sync::Condvar,
+}
+
+#[derive(Debug, Default)]
+struct SignalState {
+    count: u64,
+    /// Threads that block: without any, raising makes no system call.
+    waiters: u32,
 }
 
 impl Signal {
@@ -119,35 +126,43 @@ impl Signal {
 
     /// How often it was raised so far.
     pub fn count(&self) -> u64 {
-        *self.lock()
+        self.lock().count
     }
 
     /// Counts one event and wakes all waiters.
     pub fn raise(&self) {
-        *self.lock() += 1;
-        self.raised.notify_all();
+        let mut state = self.lock();
+        state.count += 1;
+        let waited_for = state.waiters > 0;
+        drop(state);
+        if waited_for {
+            self.raised.notify_all();
+        }
     }
 
     /// Blocks the thread until the count differs from `seen` or `timeout` has passed. For real
     /// clocks only; everything else calls `Clock::wait`.
     pub fn block(&self, seen: u64, timeout: Option<Duration>) {
-        let guard = self.lock();
-        match timeout {
-            Some(timeout) => drop(
+        let mut state = self.lock();
+        state.waiters += 1;
+        let same = |state: &mut SignalState| state.count == seen;
+        let mut state = match timeout {
+            Some(timeout) => {
                 self.raised
-                    .wait_timeout_while(guard, timeout, |count| *count == seen)
-                    .unwrap_or_else(|poisoned| poisoned.into_inner()),
-            ),
-            None => drop(
-                self.raised
-                    .wait_while(guard, |count| *count == seen)
-                    .unwrap_or_else(|poisoned| poisoned.into_inner()),
-            ),
-        }
+                    .wait_timeout_while(state, timeout, same)
+                    .unwrap_or_else(|poisoned| poisoned.into_inner())
+                    .0
+            }
+            None => self
+                .raised
+                .wait_while(state, same)
+                .unwrap_or_else(|poisoned| poisoned.into_inner()),
+        };
+        state.waiters -= 1;
     }
 
-    fn lock(&self) -> MutexGuard<'_, u64> {
-        self.count
+    fn lock(&self) -> MutexGuard<'_, SignalState> {
+        self.state
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }

@@ -22,10 +22,6 @@ pub struct Batch {
 
 impl Batch {
     /// Keys and values in order.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the store will read single records")
-    )]
     pub fn records(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.bytes
             .chunks_exact(self.record_bytes)
@@ -33,10 +29,6 @@ impl Batch {
     }
 
     /// How many there are.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the store will read single records")
-    )]
     pub fn len(&self) -> usize {
         self.bytes.len() / self.record_bytes
     }

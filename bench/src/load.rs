@@ -46,6 +46,12 @@ pub struct LoadOptions {
     pub round_segments: u64,
     /// The seed of the records.
     pub seed: u64,
+    /// All memory of the store; its default if not said.
+    pub memory_bytes: Option<u64>,
+    /// Memory of scans; its default if not said.
+    pub scan_bytes: Option<u64>,
+    /// The most segment files open at once; the store's choice if not said.
+    pub descriptors_max: Option<u32>,
 }
 
 /// One measurement.

@@ -9,6 +9,7 @@
 #[cfg(test)]
 mod appender;
 mod delay;
+mod engine;
 mod figures;
 mod keys;
 mod load;
@@ -19,7 +20,7 @@ mod target;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sealstone::env::Env;
 
@@ -90,6 +91,15 @@ struct Workload {
     /// Seed of keys and values.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// All memory of the store; its default if not given.
+    #[arg(long)]
+    memory_bytes: Option<u64>,
+    /// Memory of scans; a share of all if not given.
+    #[arg(long)]
+    scan_bytes: Option<u64>,
+    /// The most segment files open at once; a share of the system's limit if not given.
+    #[arg(long)]
+    descriptors_max: Option<u32>,
     /// Writes the figures to this file, or to standard output for `-`.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -108,6 +118,9 @@ impl Workload {
             sync_delay: Duration::from_millis(self.sync_delay_ms),
             round_segments: self.round_segments,
             seed: self.seed,
+            memory_bytes: self.memory_bytes,
+            scan_bytes: self.scan_bytes,
+            descriptors_max: self.descriptors_max,
         }
     }
 
@@ -133,8 +146,8 @@ impl Workload {
 }
 
 /// Where the engine is plugged in.
-fn open(_env: Env, _options: &LoadOptions) -> Result<Box<dyn Target>> {
-    Err(anyhow!("the store is not a part of this build yet"))
+fn open(env: Env, options: &LoadOptions) -> Result<Box<dyn Target>> {
+    Ok(Box::new(engine::open(env, options)?))
 }
 
 fn main() -> Result<()> {

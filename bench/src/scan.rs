@@ -103,6 +103,9 @@ mod tests {
             sync_delay: Duration::ZERO,
             round_segments: 1,
             seed: 1,
+            memory_bytes: None,
+            scan_bytes: None,
+            descriptors_max: None,
         };
         let rows = run(&options, 500, &appender::open).expect("measures");
         let directions: Vec<_> = rows.iter().map(|row| row.direction.as_str()).collect();

@@ -66,7 +66,12 @@ impl Engine {
     pub fn shut(&self) {
         self.closed.store(true, Ordering::Release);
         let _gate = self.gate.write();
-        let queue = std::mem::take(&mut self.commit.lock().queue);
+        let queue = {
+            let mut commit = self.commit.lock();
+            // Nothing enters the queue behind this.
+            commit.closing = true;
+            std::mem::take(&mut commit.queue)
+        };
         let closed = Error::new(
             crate::error::ErrorKind::Closed,
             "commit",

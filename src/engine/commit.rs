@@ -9,6 +9,11 @@
 //! synced, with a seal frame at their end, before the first frame of the next one is written. What
 //! recovery finds is therefore a prefix of the commits that has every acknowledged one.
 //!
+//! Who waits for a ticket leads when it can, else sleeps until its ticket is resolved or it is called:
+//! a leader that leaves something queued calls the first ticket in the queue that somebody waits for.
+//! So a commit costs its thread at most one sleep more than the group before it, and nobody is woken in
+//! vain. Tickets that nobody waits for are the background job's.
+//!
 //! If a write or sync fails, nothing of the group is published, every ticket of the group and behind
 //! it fails, and the store is poisoned.
 
@@ -21,7 +26,7 @@ use crate::env::{FileName, IoError, IoErrorKind, IoResult};
 use crate::error::{Error, Result};
 use crate::log::{FrameHeader, FrameKind, FrameToWrite, LogWriter};
 use crate::memtable::{Appended, Memtable};
-use crate::sync::{Arc, Ordering};
+use crate::sync::{Arc, MutexGuard, Ordering};
 use crate::types::Sequence;
 
 /// A frame that waits for the leader.
@@ -66,6 +71,13 @@ impl Queued {
         }
     }
 
+    fn ticket(&self) -> Option<&Arc<TicketState>> {
+        match self {
+            Self::Commit(CommitFrame { ticket, .. }) | Self::Barrier { ticket, .. } => Some(ticket),
+            Self::Rotate(_) | Self::Seal(_) => None,
+        }
+    }
+
     fn wants_sync(&self) -> bool {
         match self {
             Self::Commit(CommitFrame { synced, .. }) | Self::Barrier { synced, .. } => *synced,
@@ -97,32 +109,32 @@ impl Leader {
 }
 
 impl CommitState {
+    /// What is queued for one log: up to a seal, or to where the next log begins.
     fn take_group(&mut self) -> VecDeque<Queued> {
-        let seal = self
-            .queue
-            .iter()
-            .position(|queued| matches!(queued, Queued::Seal(_)));
-        match seal {
-            Some(place) if place + 1 < self.queue.len() => {
-                let rest = self.queue.split_off(place + 1);
-                std::mem::replace(&mut self.queue, rest)
+        let mut end = 0;
+        for queued in &self.queue {
+            if end > 0 && matches!(queued, Queued::Rotate(_)) {
+                break;
             }
-            _ => std::mem::take(&mut self.queue),
+            end += 1;
+            if matches!(queued, Queued::Seal(_)) {
+                break;
+            }
         }
+        let rest = self.queue.split_off(end);
+        std::mem::replace(&mut self.queue, rest)
     }
 }
 
 impl Engine {
     /// Commits one group; false if nothing is queued. Waits for another leader.
     pub fn commit_step(&self) -> Result<bool> {
-        let mut leader = self.leader.lock();
-        self.lead(&mut leader)
+        self.lead(self.leader.lock())
     }
 
     /// Commits one group unless somebody else is at it.
     pub fn try_commit_step(&self) -> Option<Result<bool>> {
-        let mut leader = self.leader.try_lock()?;
-        Some(self.lead(&mut leader))
+        Some(self.lead(self.leader.try_lock()?))
     }
 
     /// Whether anything is queued.
@@ -130,39 +142,64 @@ impl Engine {
         !self.commit.lock().queue.is_empty()
     }
 
-    fn lead(&self, leader: &mut Leader) -> Result<bool> {
+    /// Whether anything is queued that nobody waits for.
+    pub fn has_unattended(&self) -> bool {
+        let commit = self.commit.lock();
+        let mut tickets = commit.queue.iter().filter_map(Queued::ticket);
+        tickets.any(|ticket| !ticket.is_attended())
+    }
+
+    fn lead(&self, mut leader: MutexGuard<'_, Leader>) -> Result<bool> {
         if self.is_closed() {
             // Closing has failed whatever was still queued.
             return Ok(false);
         }
-        let group = self.commit.lock().take_group();
+        let mut group = self.commit.lock().take_group();
         if group.is_empty() {
+            drop(leader);
+            self.call_next_leader();
             return Ok(false);
         }
-        if let Some(cause) = self.poison.get() {
-            let cause = cause.clone();
-            fail_all(group, &cause);
-            self.progress.raise();
-            return Err(cause);
-        }
-        let mut group = group;
-        if matches!(group.front(), Some(Queued::Rotate(_)))
-            && let Some(Queued::Rotate(spare)) = group.pop_front()
-        {
-            self.rotate(leader, spare);
-        }
-        match self.write_group(leader, &group) {
-            Ok(synced) => {
-                self.publish(group, synced);
-                self.progress.raise();
+        let written = match self.poison.get() {
+            Some(cause) => Err(cause.clone()),
+            None => {
+                if matches!(group.front(), Some(Queued::Rotate(_)))
+                    && let Some(Queued::Rotate(spare)) = group.pop_front()
+                {
+                    self.rotate(&mut leader, spare);
+                }
+                self.write_group(&mut leader, &group)
+                    .map_err(|error| self.poison(&error))
+            }
+        };
+        match written {
+            Ok(durable) => {
+                self.publish(&mut group, durable);
+                drop(leader);
+                self.call_next_leader();
+                self.resolve_all(group);
                 Ok(true)
             }
-            Err(error) => {
-                let cause = self.poison(&error);
-                fail_all(group, &cause);
-                self.progress.raise();
+            Err(cause) => {
+                drop(leader);
+                for queued in group {
+                    queued.fail(&cause);
+                }
+                self.call_next_leader();
                 Err(cause)
             }
+        }
+    }
+
+    /// Wakes somebody who waits for what is still queued. Called without the leader lock.
+    fn call_next_leader(&self) {
+        let next = {
+            let commit = self.commit.lock();
+            let mut tickets = commit.queue.iter().filter_map(Queued::ticket);
+            tickets.find(|ticket| ticket.is_attended()).cloned()
+        };
+        if let Some(ticket) = next {
+            ticket.call_to_lead();
         }
     }
 
@@ -236,19 +273,36 @@ impl Engine {
         }
     }
 
-    fn publish(&self, group: VecDeque<Queued>, durable: bool) {
+    /// Makes the group's commits visible, in order, and hands a sealed generation over: what has an
+    /// order happens under the leader lock. Nobody is told yet.
+    fn publish(&self, group: &mut VecDeque<Queued>, durable: bool) {
         self.counters.groups.add(1);
+        for queued in group.iter() {
+            if let Queued::Commit(frame) = queued {
+                frame.memory.publish(&frame.appended);
+                self.visible.store(frame.sequence, Ordering::Release);
+                if durable {
+                    self.durable.store(frame.sequence, Ordering::Release);
+                }
+                self.counters.commits.add(1);
+            }
+        }
+        if durable {
+            // Also what earlier groups wrote and this one's sync has covered.
+            self.durable.store(self.visible(), Ordering::Release);
+        }
+        if matches!(group.back(), Some(Queued::Seal(_)))
+            && let Some(Queued::Seal(sealed)) = group.pop_back()
+        {
+            self.queue_for_flush(sealed);
+            self.work.0.raise();
+        }
+    }
+
+    fn resolve_all(&self, group: VecDeque<Queued>) {
         for queued in group {
             match queued {
-                Queued::Commit(frame) => {
-                    frame.memory.publish(&frame.appended);
-                    self.visible.store(frame.sequence, Ordering::Release);
-                    if durable {
-                        self.durable.store(frame.sequence, Ordering::Release);
-                    }
-                    self.counters.commits.add(1);
-                    frame.ticket.resolve(Ok(frame.sequence));
-                }
+                Queued::Commit(frame) => frame.ticket.resolve(Ok(frame.sequence)),
                 Queued::Barrier {
                     needs,
                     outcome,
@@ -261,20 +315,49 @@ impl Engine {
                     );
                     ticket.resolve(outcome);
                 }
-                Queued::Seal(sealed) => self.queue_for_flush(sealed),
-                Queued::Rotate(_) => {}
+                Queued::Seal(_) | Queued::Rotate(_) => {}
             }
         }
-        if durable {
-            // Also what earlier groups wrote and this one's sync has covered.
-            self.durable.store(self.visible(), Ordering::Release);
-        }
-        self.work.0.raise();
     }
 }
 
-fn fail_all(group: VecDeque<Queued>, error: &Error) {
-    for queued in group {
-        queued.fail(error);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::Env;
+    use crate::error::ErrorKind;
+
+    fn barrier() -> Queued {
+        Queued::Barrier {
+            needs: 0,
+            outcome: Ok(0),
+            synced: false,
+            ticket: TicketState::new(),
+        }
+    }
+
+    #[test]
+    fn a_group_never_spans_two_logs() {
+        let env = Env::in_memory();
+        env.vfs.create_root().expect("creates");
+        let file = env.vfs.create_new(FileName::log(1)).expect("creates");
+        let rotate = Queued::Rotate(SpareLog { number: 1, file });
+        let mut state = CommitState {
+            open: None,
+            // A barrier behind a seal, and then a batch that opens the next generation.
+            queue: VecDeque::from([barrier(), barrier(), rotate, barrier()]),
+            spares: VecDeque::new(),
+            spare_failure: None,
+            next_generation: 0,
+            issued: 0,
+            closing: false,
+        };
+        assert_eq!(state.take_group().len(), 2);
+        let second = state.take_group();
+        assert_eq!(second.len(), 2);
+        assert!(matches!(second.front(), Some(Queued::Rotate(_))));
+        assert!(state.take_group().is_empty());
+        let closed = Error::new(ErrorKind::Closed, "commit", "");
+        second.into_iter().for_each(|queued| queued.fail(&closed));
     }
 }

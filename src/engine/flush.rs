@@ -22,6 +22,7 @@ use crate::filter::ResidentFilter;
 use crate::flush::KindFlush;
 use crate::log;
 use crate::manifest::{Change, LogEntry, SegmentEntry};
+use crate::options::Settings;
 use crate::segment::{
     Segment, SegmentCounts, SegmentIdentity, SegmentMeta, SegmentScratch, SegmentSummary,
     SegmentWriter, Tail,
@@ -134,6 +135,8 @@ impl Engine {
                 slot.flushed.push(flushed);
                 self.maintenance.lock().flushing = false;
                 self.retire_what_can(&mut slot);
+                // Also without a retirement: there is a spare log again.
+                self.progress.raise();
                 Ok(true)
             }
             Err(error) => {
@@ -232,7 +235,7 @@ impl Engine {
             .map_err(|cause| Error::io("flush", name, cause))?;
         let generation = job.generation.handle();
         let identity = self.segment_identity(generation.number, kind);
-        let scratch = scratch.take().unwrap_or_default();
+        let scratch = scratch.take().unwrap_or_else(|| self.new_scratch());
         let parameters = self.parameters.clone();
         let writer = SegmentWriter::new(file.clone(), name, identity, parameters, scratch)
             .inspect_err(|_| self.discard(name))?;
@@ -247,6 +250,23 @@ impl Engine {
             file,
             merge,
         })
+    }
+
+    /// The buffers that the scratch permit stands for.
+    pub fn new_scratch(&self) -> SegmentScratch {
+        let Settings {
+            seal_records,
+            batch_records_max,
+            key_fence_bytes,
+            output_buffer_bytes,
+            ..
+        } = self.settings;
+        SegmentScratch::new(
+            u64::from(seal_records.max(batch_records_max)),
+            self.sizes.segment_bytes,
+            key_fence_bytes,
+            output_buffer_bytes as usize,
+        )
     }
 
     /// Who the segment of one generation and kind is, in every replica.
@@ -350,6 +370,7 @@ impl Engine {
                 self.counters.manifest_edits.add(1);
                 if writer.wants_roll(self.settings.manifest_roll_bytes) {
                     self.maintenance.lock().roll_wanted = true;
+                    self.work.0.raise();
                 }
             }
             Err(error) if *error.kind() == ErrorKind::NoSpace && writer.failure().is_none() => {

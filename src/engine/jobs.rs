@@ -74,21 +74,25 @@ struct Busy<'a> {
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
         self.engine.maintenance.lock().busy.remove(&self.job);
-        // For those who wait until nothing is at work.
-        self.engine.progress.raise();
+        self.engine.stepped.raise();
     }
 }
 
 impl Engine {
     /// All jobs that could run now, in the order in which a driver should take them.
     pub fn runnable(&self) -> Vec<Job> {
+        self.jobs(self.has_queued()).0
+    }
+
+    /// The runnable jobs, and whether a thread is at one at the same moment.
+    fn jobs(&self, commit: bool) -> (Vec<Job>, bool) {
         let mut jobs = Vec::new();
         if self.is_closed() || self.settings.read_only {
-            return jobs;
+            return (jobs, false);
         }
         let now = self.env.clock.monotonic();
         let poisoned = self.poison.get().is_some();
-        if self.has_queued() {
+        if commit {
             jobs.push(Job::Commit);
         }
         let retire = self.can_retire();
@@ -116,7 +120,7 @@ impl Engine {
             jobs.push(Job::RollManifest);
         }
         jobs.retain(|job| !maintenance.busy.contains(job));
-        jobs
+        (jobs, !maintenance.busy.is_empty())
     }
 
     /// When the next waiting retry is due.
@@ -146,7 +150,17 @@ impl Engine {
         if !self.maintenance.lock().busy.insert(job) {
             return Ok(Progress::Nothing);
         }
-        let _busy = Busy { engine: self, job };
+        let busy = Busy { engine: self, job };
+        let result = self.run_job(job, quantum);
+        drop(busy);
+        if !matches!(result, Ok(Progress::Did | Progress::Nothing)) {
+            // What ended or failed may leave another job, or a time to try again, to the threads.
+            self.work.0.raise();
+        }
+        result
+    }
+
+    fn run_job(&self, job: Job, quantum: u32) -> Result<Progress> {
         match job {
             Job::Commit => Ok(if self.commit_step()? {
                 Progress::Finished
@@ -314,6 +328,24 @@ impl Engine {
             None => Ok(false),
         }
     }
+
+    /// Runs jobs until none is runnable and no thread is at one.
+    pub fn drain(&self, quantum: u32) -> Result<()> {
+        loop {
+            let seen = self.stepped.count();
+            match self.jobs(self.has_queued()) {
+                (jobs, busy) if jobs.is_empty() => match busy {
+                    false => return Ok(()),
+                    true => self.env.clock.wait(&self.stepped, seen, None),
+                },
+                (jobs, _) => {
+                    if let Some(job) = jobs.first() {
+                        self.run(*job, quantum)?;
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// The engine as a driver's work. Holds it weakly, so that dropped handles end the threads.
@@ -343,9 +375,16 @@ impl Work for EngineWork {
         if engine.is_closed() {
             return Step::Stop;
         }
-        match engine.run_first(QUANTUM_DEFAULT) {
-            Ok(true) | Err(_) => Step::Worked,
-            Ok(false) => Step::Idle(engine.next_due()),
+        // Who waits for a commit leads it: a thread that took it over would only add two switches to
+        // it, and leave its flush.
+        let (jobs, _) = engine.jobs(engine.has_unattended());
+        match jobs.first() {
+            Some(job) => {
+                // A failure is in the retry times or has poisoned the store.
+                let _ = engine.run(*job, QUANTUM_DEFAULT);
+                Step::Worked
+            }
+            None => Step::Idle(engine.next_due()),
         }
     }
 

@@ -13,8 +13,11 @@
 //! Poison: the first failed log or manifest write or sync, and the first failed directory sync, is kept;
 //! from then on nothing is written, installed or unlinked, and every write answers with it.
 
+pub(crate) mod check;
 pub(crate) mod close;
 pub(crate) mod commit;
+#[cfg(test)]
+mod commit_tests;
 pub(crate) mod counters;
 pub(crate) mod flush;
 pub(crate) mod jobs;
@@ -23,6 +26,7 @@ pub(crate) mod read;
 pub(crate) mod recovery;
 pub(crate) mod registry;
 pub(crate) mod residency;
+pub(crate) mod sizes;
 pub(crate) mod states;
 pub(crate) mod submit;
 pub(crate) mod ticket;
@@ -66,6 +70,8 @@ pub(crate) struct Sizes {
     pub generation_bytes: u64,
     /// Region bytes reserved for the flush.
     pub scratch_bytes: u64,
+    /// The most bytes of records in a segment.
+    pub segment_bytes: u64,
 }
 
 /// A log that the manifest names, with its space allocated, that has no frames yet.
@@ -136,8 +142,10 @@ pub(crate) struct Engine {
     pub next_number: AtomicU64,
     pub poison: OnceLock<Error>,
     pub closed: AtomicBool,
-    /// Raised when a ticket resolves, memory is freed, or the store closes.
+    /// Raised when memory is freed or a spare log made, or the store fails or closes.
     pub progress: Signal,
+    /// Raised when a quantum of a job has ended.
+    pub stepped: Signal,
     /// Raised when a job may have become runnable.
     pub work: Arc<jobs::WorkSignal>,
     pub counters: Counters,
@@ -194,10 +202,6 @@ impl Engine {
         kept
     }
 
-    pub fn wait_for_progress(&self, seen: u64) {
-        self.env.clock.wait(&self.progress, seen, None);
-    }
-
     pub fn visible(&self) -> Sequence {
         self.visible.load(Ordering::Acquire)
     }
@@ -239,7 +243,7 @@ pub(crate) fn memtable_options(
     let mixed = hasher.hash(KeyspaceId(0), &generation.to_le_bytes());
     MemtableOptions {
         block_records: settings.block_records,
-        records_max: settings.seal_records.max(settings.batch_records_max),
+        records_max: settings.records_max(),
         height_seed: mixed.0,
     }
 }

@@ -20,24 +20,27 @@ use crate::engine::recovery::Recovered;
 use crate::engine::registry::Registry;
 use crate::engine::residency::{FILTER_BITS_RESIDENT, Residency};
 use crate::engine::version::{Run, Version};
-use crate::engine::{CommitState, Engine, Sizes, memtable_options};
+use crate::engine::{CommitState, Engine, Sizes, sizes};
 use crate::env::{
     Env, FileKind, FileName, IoErrorKind, Listing, LockGuard, LockMode, OpenMode, io,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::{self, FRAME_HEADER_BYTES, LOG_HEADER_BYTES, SEAL_FRAME_BYTES};
+use crate::log;
 use crate::manifest::{self, LogEntry, ManifestState, ManifestWriter};
 use crate::memory::{Owner, Region};
-use crate::memtable::Memtable;
 use crate::options::Settings;
-use crate::segment::{FileTable, Segment, SegmentParameters, SegmentScratch};
+use crate::segment::{FileTable, Segment, SegmentParameters};
 use crate::stats::OpenReport;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, Signal};
 use crate::types::Hasher;
 
+/// Openings of this process so far: tells handles of one from those of another.
+static OPENINGS: AtomicU64 = AtomicU64::new(1);
+
 impl Engine {
     /// Opens or creates the store behind `env`.
     pub fn open(env: Env, settings: Settings) -> Result<Arc<Self>> {
+        let sizes = sizes::of(&settings)?;
         let mode = if settings.read_only {
             LockMode::Shared
         } else {
@@ -50,7 +53,7 @@ impl Engine {
             None => (fresh_state(&env, &settings, &listing)?, true, 0),
         };
         validate(&env, &state, &listing)?;
-        let mut engine = Self::idle(env, settings, &state, lock)?;
+        let mut engine = Self::idle(env, settings, sizes, &state, lock);
         engine.report.created = created;
         engine.report.manifest_cut_bytes = cut_bytes;
         if engine.settings.read_only {
@@ -65,12 +68,12 @@ impl Engine {
     fn idle(
         env: Env,
         settings: Settings,
+        sizes: Sizes,
         state: &ManifestState,
         lock: Box<dyn LockGuard>,
-    ) -> Result<Self> {
+    ) -> Self {
         let hasher = Hasher::new(state.hash_seed, state.hash_bits);
         let region = Region::new(settings.write_region_bytes, settings.chunk_bytes);
-        let sizes = sizes(&settings, &hasher, &region)?;
         let scratch = region.try_acquire(sizes.scratch_bytes, Owner::Scratch).ok();
         let limit = match settings.descriptors_max {
             0 => env.vfs.descriptor_limit() / 4 * 3,
@@ -86,12 +89,12 @@ impl Engine {
         } else {
             state.incarnation + 1
         };
-        Ok(Self {
+        Self {
             hasher,
             family_id: state.family_id,
             store_id: state.store_id,
             incarnation,
-            token: incarnation ^ state.store_id as u64,
+            token: OPENINGS.fetch_add(1, Ordering::Relaxed),
             parameters,
             scan_region: Region::new(settings.scan_bytes, settings.chunk_bytes),
             files: Arc::new(FileTable::new(env.vfs.clone(), limit)),
@@ -126,6 +129,7 @@ impl Engine {
             poison: OnceLock::new(),
             closed: AtomicBool::new(false),
             progress: Signal::new(),
+            stepped: Signal::new(),
             work: Arc::new(WorkSignal::default()),
             counters: Counters::default(),
             lock: Mutex::new(Some(lock)),
@@ -138,7 +142,7 @@ impl Engine {
             sizes,
             settings,
             env,
-        })
+        }
     }
 
     fn open_read_only(&mut self, state: &ManifestState) -> Result<()> {
@@ -156,6 +160,7 @@ impl Engine {
     }
 
     fn open_for_writing(&mut self, mut state: ManifestState, listing: &Listing) -> Result<()> {
+        self.check_logs(&state)?;
         let first_free_number = state.next_number;
         let named: BTreeSet<_> = named_files(&state).collect();
         let highest = listing
@@ -422,60 +427,3 @@ pub(super) fn check_unnamed_logs(
     }
     Ok(())
 }
-
-/// The sizes that follow from the settings, or what they would have to be.
-fn sizes(settings: &Settings, hasher: &Hasher, region: &Region) -> Result<Sizes> {
-    let options = memtable_options(settings, hasher, 0);
-    let worst = |bytes: u64| Memtable::bytes_max(region, &options, bytes, settings.key_bytes_max);
-    let generations = 2 + u64::from(settings.pinned_generations_max);
-    let scratch = |bytes: u64| {
-        let records = u64::from(settings.seal_records.max(settings.batch_records_max));
-        // A record takes more in a segment than in a frame: header and padding.
-        let data_bytes = bytes + records * 40;
-        let output_bytes = settings.output_buffer_bytes as usize;
-        SegmentScratch::bytes_needed(records, data_bytes, settings.key_fence_bytes, output_bytes)
-    };
-    let total = |bytes: u64| generations * worst(bytes) + scratch(bytes);
-    let fits = |bytes: u64| total(bytes) <= settings.write_region_bytes;
-    let wanted = settings
-        .seal_bytes
-        .unwrap_or(0)
-        .max(settings.batch_bytes_max.unwrap_or(0));
-    let least = wanted.max(1024);
-    if !fits(least) {
-        let needed = total(least);
-        let detail = format!(
-            "write_region_bytes: two generations, {} pinned ones and the flush's scratch must fit",
-            settings.pinned_generations_max
-        );
-        let kind = ErrorKind::TooLarge {
-            needed,
-            limit: settings.write_region_bytes,
-        };
-        return Err(Error::new(kind, "open", detail));
-    }
-    let mut largest = least;
-    let mut step = settings.write_region_bytes.next_power_of_two();
-    while step >= 8 {
-        if fits(largest + step) {
-            largest += step;
-        }
-        step /= 2;
-    }
-    let seal_bytes = settings.seal_bytes.unwrap_or(largest);
-    let batch_bytes_max = settings
-        .batch_bytes_max
-        .unwrap_or(seal_bytes.max(1024))
-        .min(MAX_FRAME);
-    let frames = seal_bytes.max(batch_bytes_max) + FRAME_HEADER_BYTES as u64;
-    Ok(Sizes {
-        seal_bytes,
-        batch_bytes_max,
-        log_bytes: (LOG_HEADER_BYTES + frames + SEAL_FRAME_BYTES).next_multiple_of(4096),
-        generation_bytes: worst(seal_bytes.max(batch_bytes_max)),
-        scratch_bytes: scratch(seal_bytes.max(batch_bytes_max)),
-    })
-}
-
-/// The largest frame that its length field can describe.
-const MAX_FRAME: u64 = 1 << 31;

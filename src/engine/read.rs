@@ -5,7 +5,8 @@
 //!
 //! The version is loaded before the bound, so that whatever the bound admits is in a generation or run
 //! that the version names (`visible` only grows, and a commit published after the version was loaded is
-//! newer than this lookup). A snapshot brings both, made under the registry lock.
+//! newer than this lookup). A snapshot brings both, made under the registry lock. See [`Reach`] for what
+//! happens when a generation leaves memory meanwhile.
 
 use crate::engine::Engine;
 use crate::engine::version::{Run, Version};
@@ -13,8 +14,41 @@ use crate::error::Result;
 use crate::memtable::{Found, ValueRef};
 use crate::segment::{Filtered, Lookup, LookupBuffers, ReadCounts};
 use crate::sync::Arc;
-use crate::types::{KeyHash, KeyspaceId, RecordKind, Sequence};
+use crate::types::{KEY_BYTES_MAX, KeyHash, KeyspaceId, RecordKind, Sequence};
 use crate::value::Value;
+
+/// Up to which commit a lookup looks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reach {
+    memory: Sequence,
+    runs: Sequence,
+}
+
+impl Reach {
+    /// Everything submitted, published or not.
+    pub const SUBMITTED: Self = Self {
+        memory: Sequence::MAX,
+        runs: Sequence::MAX,
+    };
+
+    /// The state at a registered bound, which keeps in memory what it needs.
+    pub const fn at(bound: Sequence) -> Self {
+        Self {
+            memory: bound,
+            runs: bound,
+        }
+    }
+
+    /// The state now, `visible` being read after the version. Nothing keeps a generation in memory for
+    /// it: when one retires meanwhile, its segment has only the newest version of a key, which may be
+    /// newer than `visible` was. It is published, so it is as right an answer.
+    pub const fn now(visible: Sequence) -> Self {
+        Self {
+            memory: visible,
+            runs: Sequence::MAX,
+        }
+    }
+}
 
 /// What a lookup found: the newest record of the key that the bound admits.
 pub(crate) struct Hit<'a> {
@@ -71,32 +105,31 @@ impl<'a> Hit<'a> {
 }
 
 impl Engine {
-    /// Finds the newest record of a key with a sequence of at most `bound` and hands it, tombstones
-    /// included, to `on_hit`. `bound` = `Sequence::MAX` sees unpublished commits too.
+    /// Finds the newest record of a key within `reach` and hands it, tombstones included, to `on_hit`.
     pub fn lookup<T>(
         &self,
         version: &Version,
         keyspace: KeyspaceId,
         key: &[u8],
         hash: KeyHash,
-        bound: Sequence,
+        reach: Reach,
         on_hit: impl FnOnce(Hit<'_>) -> T,
     ) -> Result<Option<T>> {
         let mut buffers = None;
         for generation in &version.generations {
-            if generation.after_sequence >= bound {
+            if generation.after_sequence >= reach.memory {
                 continue;
             }
             match generation.memory().as_ref() {
                 Some(memory) => {
-                    if let Some(found) = memory.get(keyspace, key, hash, bound) {
+                    if let Some(found) = memory.get(keyspace, key, hash, reach.memory) {
                         return Ok(Some(on_hit(Hit::memory(&found))));
                     }
                 }
                 None => {
                     let runs = generation.runs();
                     if let Some(found) =
-                        self.lookup_runs(runs, keyspace, key, hash, bound, &mut buffers)?
+                        self.lookup_runs(runs, keyspace, key, hash, reach.runs, &mut buffers)?
                     {
                         return Ok(Some(on_hit(found.hit(&mut buffers))));
                     }
@@ -105,7 +138,7 @@ impl Engine {
         }
         let kind = self.keyspace_kind(keyspace);
         let runs = &version.runs[usize::from(kind.code())];
-        let found = self.lookup_runs(runs, keyspace, key, hash, bound, &mut buffers)?;
+        let found = self.lookup_runs(runs, keyspace, key, hash, reach.runs, &mut buffers)?;
         Ok(found.map(|found| on_hit(found.hit(&mut buffers))))
     }
 
@@ -170,27 +203,28 @@ impl Engine {
     ) -> Result<Option<T>> {
         self.check_open("get")?;
         let version = self.version.load();
-        let bound = self.visible();
-        self.get_at(&version, bound, keyspace, key, on_hit)
+        let reach = Reach::now(self.visible());
+        self.get_at(&version, reach, keyspace, key, on_hit)
     }
 
-    /// One key in a version at a bound; tombstones count as absent.
+    /// One key in a version; tombstones count as absent.
     pub fn get_at<T>(
         &self,
         version: &Version,
-        bound: Sequence,
+        reach: Reach,
         keyspace: KeyspaceId,
         key: &[u8],
         on_hit: impl FnOnce(Hit<'_>) -> T,
     ) -> Result<Option<T>> {
         self.counters.lookups.add(1);
-        if key.len() > self.settings.key_bytes_max {
+        // Not `key_bytes_max`: with other options longer keys may have been written.
+        if key.len() > KEY_BYTES_MAX {
             return Ok(None);
         }
         let hash = self.hasher.hash(keyspace, key);
         let live = |hit: Hit<'_>| (hit.kind == RecordKind::Value).then(|| on_hit(hit));
         Ok(self
-            .lookup(version, keyspace, key, hash, bound, live)?
+            .lookup(version, keyspace, key, hash, reach, live)?
             .flatten())
     }
 }

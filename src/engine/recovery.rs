@@ -19,9 +19,10 @@ use crate::env::{FileName, io};
 use crate::error::{Error, ErrorKind, Result};
 use crate::flush::KindFlush;
 use crate::log::{
-    self, Frame, FrameToWrite, LogExpectation, LogIdentity, LogReader, LogWriter, Tail, record,
+    self, Frame, FrameToWrite, LOG_VERSION, LogExpectation, LogIdentity, LogReader, LogWriter,
+    Tail, record,
 };
-use crate::manifest::{LogEntry, ManifestState};
+use crate::manifest::{KeyspaceEntry, LogEntry, ManifestState};
 use crate::memory::Owner;
 use crate::memtable::{BatchShape, Memtable, Op};
 use crate::segment::SegmentWriter;
@@ -68,14 +69,17 @@ impl Engine {
             ..Recovered::default()
         };
         let mut logs: Vec<&LogEntry> = state.logs.iter().collect();
+        let mut end = None;
         while let Some(place) = self.next_log(state, &logs, recovered.through + 1)? {
             let entry = logs.remove(place);
-            let sealed = self.recover_log(state, entry, &mut recovered)?;
-            if !sealed {
+            let tail = self.recover_log(state, entry, &mut recovered)?;
+            end = tail.map(|tail| (FileName::log(entry.number), offset_of(&tail)));
+            if !is_sealed(tail.as_ref()) {
                 break;
             }
         }
-        self.expect_no_frames(state, &logs, recovered.through + 1)?;
+        let cuts = self.expect_no_frames(state, &logs, recovered.through + 1, end)?;
+        self.report.cut.extend(cuts);
         if self.is_full(recovered.open.as_ref()) && !self.settings.read_only {
             // The commit that reached the limit was the last one before the crash.
             self.flush_recovered(&mut recovered)?;
@@ -90,7 +94,7 @@ impl Engine {
     }
 
     /// Which of the logs goes on with sequence `expected`.
-    fn next_log(
+    pub(super) fn next_log(
         &self,
         state: &ManifestState,
         logs: &[&LogEntry],
@@ -104,30 +108,29 @@ impl Engine {
         Ok(None)
     }
 
-    /// The logs that are left hold nothing; a cut first frame is reported.
-    fn expect_no_frames(
-        &mut self,
+    /// The logs that are left hold nothing; returns what was cut of their first frames. `end` is where
+    /// the history ended: if a log goes on behind a gap, that place is damaged.
+    pub(super) fn expect_no_frames(
+        &self,
         state: &ManifestState,
         logs: &[&LogEntry],
         expected: Sequence,
-    ) -> Result<()> {
+        end: Option<(FileName, u64)>,
+    ) -> Result<Vec<Cut>> {
+        let mut cuts = Vec::new();
         for entry in logs {
+            let name = FileName::log(entry.number);
             if let Some(found) = self.first_sequence(state, entry)? {
-                let detail = format!("it goes on at sequence {found}, {expected} is missing");
-                let name = FileName::log(entry.number);
-                return Err(Error::corruption(
-                    "recover",
-                    name,
-                    log::LOG_HEADER_BYTES,
-                    detail,
-                ));
+                let detail = format!("{name} goes on at commit {found}, {expected} is missing");
+                let (file, offset) = end.unwrap_or((name, log::LOG_HEADER_BYTES));
+                return Err(Error::corruption("recover", file, offset, detail));
             }
             let mut reader = self.log_reader(state, entry, expected)?;
             let mut payload = Vec::new();
             while reader.next(&mut payload)?.is_some() {}
-            self.report_tail(FileName::log(entry.number), reader.tail().copied());
+            cuts.extend(cut_of(name, reader.tail().copied()));
         }
-        Ok(())
+        Ok(cuts)
     }
 
     /// The sequence of the first frame of a log, if its header is whole.
@@ -135,7 +138,7 @@ impl Engine {
         log::first_sequence(&*self.env.vfs, &log_identity(state, entry))
     }
 
-    fn log_reader(
+    pub(super) fn log_reader(
         &self,
         state: &ManifestState,
         entry: &LogEntry,
@@ -150,25 +153,25 @@ impl Engine {
         LogReader::open(&*self.env.vfs, &identity, expectation)
     }
 
-    /// Replays one log; true if its seal frame was there.
+    /// Replays one log; says how it ended.
     fn recover_log(
         &mut self,
         state: &ManifestState,
         entry: &LogEntry,
         recovered: &mut Recovered,
-    ) -> Result<bool> {
+    ) -> Result<Option<Tail>> {
         let first = recovered.through + 1;
         let mut kept_from = first;
         let mut reader = self.log_reader(state, entry, first)?;
         let mut payload = Vec::new();
         while let Some(frame) = reader.next(&mut payload)? {
-            if !self.replay(entry, &frame, &payload, recovered)? {
+            if !self.replay(state, entry, &frame, &payload, recovered)? {
                 // Memory is smaller than the generation: what is there becomes segments of its own.
                 self.flush_recovered(recovered)?;
                 kept_from = recovered.through + 1;
                 self.report.split_generations += 1;
-                if !self.replay(entry, &frame, &payload, recovered)? {
-                    return Err(self.commit_too_large(entry, &frame));
+                if !self.replay(state, entry, &frame, &payload, recovered)? {
+                    return Err(self.commit_too_large(entry, &frame, &payload));
                 }
             }
             recovered.through = frame.header.sequence;
@@ -176,58 +179,29 @@ impl Engine {
             self.report.replayed_records += u64::from(frame.header.records);
         }
         let tail = reader.tail().copied();
-        let sealed = matches!(tail, Some(Tail::Sealed { .. }));
-        self.report_tail(FileName::log(entry.number), tail);
+        let sealed = is_sealed(tail.as_ref());
+        self.report
+            .cut
+            .extend(cut_of(FileName::log(entry.number), tail));
         if self.settings.read_only {
             if sealed && let Some(open) = recovered.open.take() {
                 recovered.next_generation = open.handle.number + 1;
                 recovered.sealed.insert(0, open.handle);
             }
-            return Ok(sealed);
+            return Ok(tail);
         }
         if sealed {
             self.flush_recovered(recovered)?;
         } else if recovered.open.is_some() {
             self.rewrite(state, entry, first, kept_from, recovered)?;
         }
-        Ok(sealed)
-    }
-
-    fn report_tail(&mut self, file: FileName, tail: Option<Tail>) {
-        if let Some(Tail::Torn {
-            offset,
-            what,
-            bytes_cut,
-        }) = tail
-        {
-            let what = what.to_string();
-            self.report.cut.push(Cut {
-                file,
-                offset,
-                bytes: bytes_cut,
-                what,
-            });
-        }
-    }
-
-    fn commit_too_large(&self, entry: &LogEntry, frame: &Frame) -> Error {
-        let needed = u64::from(frame.header.payload_len) * 2 + self.sizes.scratch_bytes;
-        let detail = format!(
-            "commit {} in the log needs more memory",
-            frame.header.sequence
-        );
-        let kind = ErrorKind::TooLarge {
-            needed,
-            limit: self.settings.write_region_bytes,
-        };
-        Error::new(kind, "recover", detail)
-            .with_file(FileName::log(entry.number))
-            .with_offset(frame.offset)
+        Ok(tail)
     }
 
     /// Appends and publishes one commit; false if memory is short.
     fn replay(
         &mut self,
+        state: &ManifestState,
         entry: &LogEntry,
         frame: &Frame,
         payload: &[u8],
@@ -235,8 +209,9 @@ impl Engine {
     ) -> Result<bool> {
         let name = FileName::log(entry.number);
         let ops = decode_ops(name, frame, payload, &self.hasher)?;
+        check_named(&state.keyspaces, name, frame, &ops)?;
         if recovered.open.is_none() {
-            let Some(open) = self.recovery_generation(recovered) else {
+            let Some(open) = self.recovery_generation(recovered, frame.header.records) else {
                 return Ok(false);
             };
             recovered.open = Some(open);
@@ -265,8 +240,11 @@ impl Engine {
         Ok(true)
     }
 
-    fn recovery_generation(&self, recovered: &Recovered) -> Option<OpenGeneration> {
-        let options = self.memtable_options(recovered.next_generation);
+    /// A generation for what follows. Its first commit fits by its number of records, also if it was
+    /// written with larger limits than today's.
+    fn recovery_generation(&self, recovered: &Recovered, records: u32) -> Option<OpenGeneration> {
+        let mut options = self.memtable_options(recovered.next_generation);
+        options.records_max = options.records_max.max(records);
         let base = Memtable::base_bytes(&self.region, &options);
         let mut permit = self.region.try_acquire(base, Owner::Open).ok()?;
         let (memory, writer) = Memtable::create(&options, &mut permit).ok()?;
@@ -318,7 +296,7 @@ impl Engine {
         let identity = self.segment_identity(open.handle.number, kind);
         let parameters = self.parameters.clone();
         let writer =
-            SegmentWriter::new(file.clone(), name, identity, parameters, Default::default())?;
+            SegmentWriter::new(file.clone(), name, identity, parameters, self.new_scratch())?;
         let mut merge = KindFlush::new(open.memory.clone(), kind, writer);
         let summary = loop {
             if let Some(summary) = merge.step(u32::MAX)? {
@@ -403,6 +381,57 @@ pub(super) fn log_identity(state: &ManifestState, entry: &LogEntry) -> LogIdenti
     }
 }
 
+/// A keyspace is durably named before a handle to it exists: a record of one that is not among those
+/// named (sorted by id) proves that the manifest lost an edit.
+pub(super) fn check_named(
+    keyspaces: &[KeyspaceEntry],
+    log: FileName,
+    frame: &Frame,
+    ops: &[Op<'_>],
+) -> Result<()> {
+    let named = |id| {
+        keyspaces
+            .binary_search_by_key(&id, |named| named.id)
+            .is_ok()
+    };
+    let Some(op) = ops.iter().find(|op| !named(op.keyspace)) else {
+        return Ok(());
+    };
+    let detail = format!(
+        "it does not name keyspace {:#x}, of which {log} holds a record at byte {}: it lost an edit",
+        op.keyspace.0, frame.offset
+    );
+    Err(Error::corruption("recover", FileName::MANIFEST, 0, detail))
+}
+
+pub(super) fn is_sealed(tail: Option<&Tail>) -> bool {
+    matches!(tail, Some(Tail::Sealed { .. }))
+}
+
+/// Where a log ends.
+pub(super) fn offset_of(tail: &Tail) -> u64 {
+    match tail {
+        Tail::Clean { offset } | Tail::Sealed { offset, .. } | Tail::Torn { offset, .. } => *offset,
+    }
+}
+
+/// What the report says of a torn tail.
+fn cut_of(file: FileName, tail: Option<Tail>) -> Option<Cut> {
+    match tail {
+        Some(Tail::Torn {
+            offset,
+            what,
+            bytes_cut,
+        }) => Some(Cut {
+            file,
+            offset,
+            bytes: bytes_cut,
+            what: what.to_string(),
+        }),
+        _ => None,
+    }
+}
+
 /// The operations of a commit frame whose checksum holds.
 pub(super) fn decode_ops<'p>(
     log: FileName,
@@ -414,6 +443,10 @@ pub(super) fn decode_ops<'p>(
     let mut ops = Vec::new();
     let mut rest = payload;
     while !rest.is_empty() {
+        if record::is_newer(rest) {
+            let error = log::unsupported(LOG_VERSION + 1, "a record of an unknown form");
+            return Err(error.with_file(log).with_offset(frame.offset));
+        }
         let layout =
             record::decode_header(rest).ok_or_else(|| bad("a record header is invalid"))?;
         let (Some(key), Some(value), Some(after)) = (

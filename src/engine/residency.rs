@@ -47,7 +47,12 @@ pub(crate) struct Residency {
     resident: BTreeMap<Age, (Arc<Segment>, u64)>,
     /// Segments whose stored filter is damaged or larger than the budget: not tried again.
     given_up: BTreeMap<Age, ()>,
+    /// How things stood when nothing was wanted: the question comes with every step of every job.
+    content: Option<Standing>,
 }
+
+/// What the answer to "which filter next" depends on, as numbers that change with it.
+type Standing = (usize, usize, usize, u64);
 
 impl Residency {
     pub fn new(budget_bytes: u64) -> Self {
@@ -108,10 +113,23 @@ impl Residency {
 
     /// The newest segment without a filter that could still have one, if the newest-first rule lets it
     /// load: the first gap ends the search when the budget does.
-    pub fn wanted(&self, version: &Version) -> Option<Arc<Segment>> {
-        if self.used_bytes >= self.budget_bytes {
+    pub fn wanted(&mut self, version: &Version) -> Option<Arc<Segment>> {
+        let runs = version.runs.iter().map(Vec::len).sum();
+        let standing = (
+            runs,
+            self.resident.len(),
+            self.given_up.len(),
+            self.used_bytes,
+        );
+        if self.used_bytes >= self.budget_bytes || self.content == Some(standing) {
             return None;
         }
+        let wanted = self.newest_missing(version);
+        self.content = wanted.is_none().then_some(standing);
+        wanted
+    }
+
+    fn newest_missing(&self, version: &Version) -> Option<Arc<Segment>> {
         let missing = |segment: &Arc<Segment>| {
             let age = age(segment);
             !self.resident.contains_key(&age) && !self.given_up.contains_key(&age)

@@ -8,7 +8,7 @@
 
 use crate::batch::{Batch, Expected, Limits, Prepared, PreparedOp};
 use crate::engine::commit::{CommitFrame, Queued};
-use crate::engine::read::Hit;
+use crate::engine::read::{Hit, Reach};
 use crate::engine::states;
 use crate::engine::ticket::TicketState;
 use crate::engine::version::Generation;
@@ -23,6 +23,23 @@ use crate::types::{RecordKind, Sequence};
 
 /// After how many starts retirement is held off.
 const STARTS_BEFORE_HOLD: u32 = 2;
+
+/// What a caller wants of a batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub durability: Durability,
+    /// It waits for the ticket, and leads the queue if nobody does.
+    pub attended: bool,
+}
+
+impl Asked {
+    fn ticket(self) -> Arc<TicketState> {
+        match self.attended {
+            true => TicketState::attended(),
+            false => TicketState::new(),
+        }
+    }
+}
 
 /// What the newest record of a checked key said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,12 +106,9 @@ impl Engine {
         })
     }
 
-    /// Gives the batch a place in the queue, or refuses it without effect.
-    pub fn submit(
-        &self,
-        prepared: &Prepared<'_>,
-        durability: Durability,
-    ) -> Result<Arc<TicketState>> {
+    /// Gives the batch a place in the queue, or refuses it without effect. The caller waits for an
+    /// `attended` ticket; any other is the background job's.
+    pub fn submit(&self, prepared: &Prepared<'_>, asked: Asked) -> Result<Arc<TicketState>> {
         self.check_writable("submit")?;
         let mut hold = None;
         for start in 0u32.. {
@@ -104,10 +118,12 @@ impl Engine {
             let check = self.first_look(prepared)?;
             let frame = Frame::of(prepared, &check);
             let detached = self.encode_outside(&frame)?;
-            match self.enqueue(prepared, &check, frame, detached, durability)? {
+            match self.enqueue(prepared, &check, frame, detached, asked)? {
                 Enqueued::Done(ticket) => {
                     drop(hold);
-                    self.work.0.raise();
+                    if !ticket.is_attended() {
+                        self.work.0.raise();
+                    }
                     return Ok(ticket);
                 }
                 Enqueued::Changed => self.counters.submit_restarts.add(1),
@@ -116,16 +132,18 @@ impl Engine {
         unreachable!("the loop returns")
     }
 
-    /// A ticket that resolves when everything submitted so far is published, and durable if asked.
+    /// A ticket that resolves when everything submitted so far is published, and durable if asked. The
+    /// caller waits for it.
     pub fn submit_barrier(&self, durability: Durability) -> Result<Arc<TicketState>> {
         self.check_writable("sync")?;
         let mut commit = self.commit.lock();
         self.check_accepting(&commit)?;
         let needs = commit.issued;
-        let ticket = self.barrier(&mut commit, needs, Ok(needs), durability);
-        drop(commit);
-        self.work.0.raise();
-        Ok(ticket)
+        let asked = Asked {
+            durability,
+            attended: true,
+        };
+        Ok(self.barrier(&mut commit, needs, Ok(needs), asked))
     }
 
     fn check_accepting(&self, commit: &CommitState) -> Result<()> {
@@ -157,7 +175,7 @@ impl Engine {
                     op.keyspace,
                     &op.key,
                     op.hash,
-                    Sequence::MAX,
+                    Reach::SUBMITTED,
                     |hit| verdict_of(&hit, expected),
                 )?;
                 *verdict = found.unwrap_or(UNCHECKED);
@@ -188,7 +206,7 @@ impl Engine {
         check: &Check,
         frame: Frame<'_, '_>,
         detached: Option<Detached>,
-        durability: Durability,
+        asked: Asked,
     ) -> Result<Enqueued> {
         let mut commit = self.commit.lock();
         self.check_accepting(&commit)?;
@@ -206,15 +224,15 @@ impl Engine {
                 "nothing of the batch was applied",
             );
             // What rests on an unpublished commit resolves with it.
-            let ticket = self.barrier(&mut commit, conflict.sequence, Err(error), durability);
+            let ticket = self.barrier(&mut commit, conflict.sequence, Err(error), asked);
             return Ok(Enqueued::Done(ticket));
         }
         if frame.ops.is_empty() {
             let newest = check.verdicts.iter().map(|v| v.sequence).max().unwrap_or(0);
-            let ticket = self.barrier(&mut commit, newest, Ok(newest), durability);
+            let ticket = self.barrier(&mut commit, newest, Ok(newest), asked);
             return Ok(Enqueued::Done(ticket));
         }
-        self.append(&mut commit, &frame, detached, durability)
+        self.append(&mut commit, &frame, detached, asked)
             .map(Enqueued::Done)
     }
 
@@ -270,7 +288,7 @@ impl Engine {
         commit: &mut MutexGuard<'_, CommitState>,
         frame: &Frame<'_, '_>,
         detached: Option<Detached>,
-        durability: Durability,
+        asked: Asked,
     ) -> Result<Arc<TicketState>> {
         let records = frame.ops.len() as u64;
         let bytes = frame.frame_bytes();
@@ -311,7 +329,7 @@ impl Engine {
         open.records += records;
         open.bytes += bytes;
         open.handle.set_last_sequence(sequence);
-        let ticket = TicketState::new();
+        let ticket = asked.ticket();
         let queued = Queued::Commit(CommitFrame {
             sequence,
             memory: open.memory.clone(),
@@ -319,7 +337,7 @@ impl Engine {
             records: records as u32,
             payload_len: frame.payload_len,
             payload_crc: frame.payload_crc,
-            synced: durability == Durability::Synced,
+            synced: asked.durability == Durability::Synced,
             ticket: ticket.clone(),
         });
         commit.queue.push_back(queued);
@@ -379,7 +397,8 @@ impl Engine {
         }
     }
 
-    /// `seal()`: an empty generation stays open. The ticket resolves when the seal is in the log.
+    /// `seal()`: an empty generation stays open. The ticket resolves when the seal is in the log. The
+    /// caller waits for it.
     pub fn submit_seal(&self) -> Result<Arc<TicketState>> {
         self.check_writable("seal")?;
         let mut commit = self.commit.lock();
@@ -388,15 +407,13 @@ impl Engine {
             self.seal_open(&mut commit);
         }
         let needs = commit.issued;
-        let ticket = TicketState::new();
+        let ticket = TicketState::attended();
         commit.queue.push_back(Queued::Barrier {
             needs,
             outcome: Ok(needs),
             synced: false,
             ticket: ticket.clone(),
         });
-        drop(commit);
-        self.work.0.raise();
         Ok(ticket)
     }
 
@@ -463,15 +480,15 @@ impl Engine {
         commit: &mut CommitState,
         needs: Sequence,
         outcome: Result<Sequence>,
-        durability: Durability,
+        asked: Asked,
     ) -> Arc<TicketState> {
-        let synced = durability == Durability::Synced && outcome.is_ok();
+        let synced = asked.durability == Durability::Synced && outcome.is_ok();
         let satisfied =
             needs <= self.visible() && (!synced || needs <= self.durable.load(Ordering::Acquire));
         if satisfied {
             return TicketState::resolved(outcome);
         }
-        let ticket = TicketState::new();
+        let ticket = asked.ticket();
         commit.queue.push_back(Queued::Barrier {
             needs,
             outcome,

@@ -1,19 +1,31 @@
 //! Tickets: the outcome of a submitted batch, known later.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::store::Inner;
-use crate::sync::{Arc, OnceLock};
+use crate::sync::{Arc, AtomicBool, OnceLock, Ordering, Signal};
 use crate::types::Sequence;
 
 /// The shared cell in which the leader leaves the outcome.
 #[derive(Debug, Default)]
 pub(crate) struct TicketState {
     outcome: OnceLock<Result<Sequence>>,
+    /// Raised with the outcome, and when its owner may lead.
+    changed: Signal,
+    /// Whether somebody waits for it, or is about to, and will lead the queue where nobody does.
+    /// Changes under the commit lock.
+    attended: AtomicBool,
 }
 
 impl TicketState {
     pub fn new() -> Arc<Self> {
         Arc::new(Self::default())
+    }
+
+    /// A ticket whose owner is going to wait for it.
+    pub fn attended() -> Arc<Self> {
+        let state = Self::default();
+        state.attend();
+        Arc::new(state)
     }
 
     pub fn resolved(outcome: Result<Sequence>) -> Arc<Self> {
@@ -22,13 +34,27 @@ impl TicketState {
         state
     }
 
-    /// Sets the outcome; the first one stands.
+    /// Sets the outcome and wakes who waits for it; the first one stands.
     pub fn resolve(&self, outcome: Result<Sequence>) {
         let _ = self.outcome.set(outcome);
+        self.changed.raise();
     }
 
     pub fn outcome(&self) -> Option<&Result<Sequence>> {
         self.outcome.get()
+    }
+
+    pub fn attend(&self) {
+        self.attended.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_attended(&self) -> bool {
+        self.attended.load(Ordering::Relaxed)
+    }
+
+    /// Wakes its owner to lead the queue.
+    pub fn call_to_lead(&self) {
+        self.changed.raise();
     }
 }
 
@@ -47,26 +73,27 @@ impl Ticket {
 
     /// Waits for the outcome, leading the commit queue while nobody else does.
     pub fn wait(self) -> Result<Sequence> {
+        let engine = &self.inner.engine;
+        if !self.state.is_attended() {
+            // A leader looks for an attended ticket under this lock, after it let the leader lock go:
+            // it sees this one, or the leader lock is found free below.
+            let _commit = engine.commit.lock();
+            self.state.attend();
+        }
         loop {
-            let seen = self.inner.engine.progress.count();
+            let seen = self.state.changed.count();
             if let Some(outcome) = self.state.outcome() {
                 return outcome.clone();
             }
-            match self.inner.engine.try_commit_step() {
+            match engine.try_commit_step() {
                 // Failures of the group reach this ticket through its own outcome.
                 Some(Ok(true) | Err(_)) => {}
                 Some(Ok(false)) | None => {
                     if let Some(outcome) = self.state.outcome() {
                         return outcome.clone();
                     }
-                    if self.inner.engine.is_closed() {
-                        return Err(Error::new(
-                            crate::error::ErrorKind::Closed,
-                            "commit",
-                            "the store was closed before the batch was written",
-                        ));
-                    }
-                    self.inner.engine.wait_for_progress(seen);
+                    // Nobody leaves a ticket behind: closing waits for the leader, then fails the rest.
+                    engine.env.clock.wait(&self.state.changed, seen, None);
                 }
             }
         }

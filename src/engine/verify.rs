@@ -14,12 +14,12 @@
 use crate::engine::Engine;
 use crate::engine::flush::meta_of;
 use crate::engine::open::{check_unnamed_logs, list, take_lock};
-use crate::engine::recovery::{decode_ops, log_identity};
+use crate::engine::recovery::{check_named, decode_ops, log_identity};
 use crate::engine::version::Generation;
 use crate::env::{Env, FileName, IoErrorKind, LockMode, OpenMode, io};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{self, LOG_HEADER_BYTES, LogExpectation, LogIdentity, LogReader, Tail};
-use crate::manifest::{self, LogEntry, ManifestState};
+use crate::manifest::{self, KeyspaceEntry, LogEntry, ManifestState};
 use crate::segment::{FileTable, Segment};
 use crate::sync::Arc;
 use crate::types::{HASH_BITS, Hasher, Sequence};
@@ -56,6 +56,8 @@ enum LogEnd {
 struct Verification<'a> {
     env: &'a Env,
     hasher: Hasher,
+    /// Those that the manifest names, by id.
+    keyspaces: Vec<KeyspaceEntry>,
     report: VerifyReport,
     progress: &'a mut dyn FnMut(VerifyProgress),
     seen: VerifyProgress,
@@ -102,6 +104,8 @@ impl Engine {
         // In this order: whatever the bound admits, the version names.
         let version = self.version.load_full();
         let bound = self.visible();
+        verification.keyspaces = self.keyspaces.lock().values().cloned().collect();
+        verification.keyspaces.sort_by_key(|entry| entry.id);
         let holds = |generation: &&Arc<Generation>| generation.after_sequence < bound;
         let generations: Vec<_> = version.generations.iter().rev().filter(holds).collect();
         let names = generations
@@ -183,6 +187,7 @@ impl<'a> Verification<'a> {
         Self {
             env,
             hasher: Hasher::new([0; 16], HASH_BITS as u8),
+            keyspaces: Vec::new(),
             report: VerifyReport::default(),
             progress,
             seen: VerifyProgress::default(),
@@ -223,6 +228,7 @@ impl<'a> Verification<'a> {
             self.absorb(FileName::MANIFEST, &error)?;
         }
         self.end_named(FileName::MANIFEST, read.valid_bytes);
+        self.keyspaces.clone_from(&state.keyspaces);
         self.stored_logs(&state)?;
         for segment in &segments {
             self.segment(segment, files)?;
@@ -322,8 +328,12 @@ impl<'a> Verification<'a> {
                     _ => LogEnd::Unsealed(next),
                 };
             };
-            match decode_ops(name, &frame, &payload, &self.hasher) {
-                Ok(ops) => self.report.records += ops.len() as u64,
+            let ops = decode_ops(name, &frame, &payload, &self.hasher).and_then(|ops| {
+                check_named(&self.keyspaces, name, &frame, &ops)?;
+                Ok(ops.len() as u64)
+            });
+            match ops {
+                Ok(records) => self.report.records += records,
                 Err(error) => self.absorb(name, &error)?,
             }
             used_bytes = frame.offset + frame.header.frame_len();

@@ -122,7 +122,7 @@ pub fn create(
 }
 
 /// The answer to something that only a newer release can have written.
-pub(super) fn unsupported(found: u32, detail: &str) -> Error {
+pub(crate) fn unsupported(found: u32, detail: &str) -> Error {
     let kind = ErrorKind::UnsupportedVersion {
         found,
         supported: LOG_VERSION,

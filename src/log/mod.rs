@@ -33,6 +33,7 @@ mod tests;
 pub use frame::{
     FRAME_HEADER_BYTES, FrameHeader, FrameKind, SEAL_FRAME_BYTES, Seal, payload_checksum,
 };
+pub(crate) use header::unsupported;
 pub use header::{LOG_HEADER_BYTES, LOG_VERSION, LogIdentity, create};
 pub use reader::{Damage, Frame, LogExpectation, LogReader, Tail, read_payload};
 pub use scan::{first_sequence, probe};

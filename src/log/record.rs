@@ -12,6 +12,8 @@
 //!     16      -  extension area | key | value | zero bytes up to a multiple of 8
 //! ```
 //!
+//! Flags and reserved bytes that are not 0, in a frame whose checksum holds, are a newer format.
+//!
 //! Memory and log hold the same bytes, so that a commit is encoded once. The checksum is the frame's.
 
 use std::ops::Range;
@@ -42,6 +44,13 @@ pub fn encode_header(
     header[4..8].copy_from_slice(&value_len.to_le_bytes());
     header[8..12].copy_from_slice(&keyspace.0.to_le_bytes());
     header
+}
+
+/// Whether a header is of a newer form: flags or reserved bytes that this release does not know.
+pub fn is_newer(bytes: &[u8]) -> bool {
+    bytes
+        .first_chunk::<RECORD_HEADER_BYTES>()
+        .is_some_and(|header| header[1] != 0 || header[14..] != [0, 0])
 }
 
 /// A decoded header: where things are, relative to the record's first byte.
@@ -104,5 +113,11 @@ mod tests {
         assert_eq!(encoded_len(3, 10), 32);
         assert_eq!(decode_header(&header[..15]), None);
         assert_eq!(decode_header(&[0; 16]), None);
+        assert!(!is_newer(&header) && !is_newer(&[]));
+        for at in [1, 14, 15] {
+            let mut newer = header;
+            newer[at] = 1;
+            assert!(is_newer(&newer) && decode_header(&newer).is_none());
+        }
     }
 }

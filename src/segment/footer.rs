@@ -20,7 +20,7 @@
 //!    108      4  page bytes          112      4  bytes of records a key fence
 //!    116      2  sections            118      2  bytes of fields
 //!    120   40*n  sections
-//!      -      m  fields: tag u16 | length u16 | bytes
+//!      -      m  fields: tag u16 | length u32 | bytes, as in manifests
 //!      -      8  XXH3-64 over everything before
 //!      -     16  trailer: footer length u32 (with the trailer) | version u32 | magic
 //!
@@ -334,13 +334,13 @@ fn decode_filter(
 fn check_fields(mut fields: &[u8]) -> Result<(), FooterFault> {
     while !fields.is_empty() {
         let cut = Damaged("a footer field is cut");
-        let Some((head, rest)) = fields.split_first_chunk::<4>() else {
+        let Some((head, rest)) = fields.split_first_chunk::<6>() else {
             return Err(cut);
         };
         if u16_at(head, 0) & SKIPPABLE == 0 {
             return Err(newer_feature("an unknown footer field"));
         }
-        fields = rest.get(usize::from(u16_at(head, 2))..).ok_or(cut)?;
+        fields = rest.get(u32_at(head, 2) as usize..).ok_or(cut)?;
     }
     Ok(())
 }

@@ -13,6 +13,9 @@ fn options(directory: &Path, threads: usize) -> LoadOptions {
         sync_delay: Duration::ZERO,
         round_segments: 2,
         seed: 1,
+        memory_bytes: None,
+        scan_bytes: None,
+        descriptors_max: None,
     }
 }
 
