@@ -46,12 +46,19 @@ impl Machine {
                 _ => super::PlanFailure::new(node.line, &node.text, "an error"),
             })
         });
-        let states = self.env.disk.stop_recording();
+        let mut states = self.env.disk.stop_recording();
         let marks = self.marks.take().unwrap_or_default();
         ran?;
-        if states.is_empty() {
-            return Err("the stretch changes nothing on the disk".into());
-        }
+        let last = states
+            .last()
+            .cloned()
+            .ok_or("the stretch changes nothing on the disk")?;
+        // The end: all that was acknowledged by now must be there.
+        states.push(Recorded {
+            mark: marks.len() as u64 - 1,
+            state: self.env.disk.state(),
+            ..last
+        });
         let then = node.parts.get(1).map_or(&[][..], |lines| &lines[..]);
         for recorded in distinct(&states) {
             self.point(recorded, &marks, &limits, then)?;
