@@ -104,7 +104,7 @@ impl<M: Deref<Target = Memtable>> Cursor<M> {
     pub fn prev(&mut self) {
         if self.is_valid() {
             let target = self.memtable.target_of(self.node);
-            self.node = target.map_or(0, |target| self.memtable.last_before(&target));
+            self.node = self.memtable.last_before(&target);
         }
     }
 

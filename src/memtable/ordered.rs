@@ -30,19 +30,25 @@ use crate::types::{KeyspaceId, Sequence};
 /// A place in the order: that of a version, whether it exists or not.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
-    keyspace: KeyspaceId,
-    key: &'a [u8],
+    full: Full<'a>,
     /// Sequence, from the memtable's first. Later ones come first.
     sequence_offset: u32,
     prefix: u64,
     digest: u8,
 }
 
+/// Keyspace and key of a target, needed only where prefixes tie.
+#[derive(Clone, Copy)]
+enum Full<'a> {
+    Key(KeyspaceId, &'a [u8]),
+    /// Those of this node's record, which most comparisons need not touch.
+    Node(u32),
+}
+
 impl<'a> Target<'a> {
     pub(super) fn new(keyspace: KeyspaceId, key: &'a [u8], sequence_offset: u32) -> Self {
         Self {
-            keyspace,
-            key,
+            full: Full::Key(keyspace, key),
             sequence_offset,
             prefix: prefix(keyspace, key),
             digest: digest(keyspace),
@@ -100,13 +106,17 @@ impl Memtable {
         if front != Order::Equal {
             return front;
         }
-        match self.space.key(self.refs.location(node)) {
-            Some(full) => full.cmp(&(target.keyspace, target.key)),
-            None => {
-                debug_assert!(false, "a ref without its record");
-                Order::Less
-            }
-        }
+        let wanted = match target.full {
+            Full::Key(keyspace, key) => Some((keyspace, key)),
+            Full::Node(other) if other == node => return Order::Equal,
+            Full::Node(other) => self.space.key(self.refs.location(other)),
+        };
+        let full = self.space.key(self.refs.location(node));
+        debug_assert!(
+            full.is_some() && wanted.is_some(),
+            "a ref without its record"
+        );
+        full.cmp(&wanted)
     }
 
     /// From `node`, which is before the target, to the last node before it on a level. `beyond` is a
@@ -168,9 +178,13 @@ impl Memtable {
     }
 
     /// The place of a node.
-    pub(super) fn target_of(&self, node: u32) -> Option<Target<'_>> {
-        let (keyspace, key) = self.space.key(self.refs.location(node))?;
-        Some(Target::new(keyspace, key, self.refs.sequence_offset(node)))
+    pub(super) fn target_of(&self, node: u32) -> Target<'_> {
+        Target {
+            full: Full::Node(node),
+            sequence_offset: self.refs.sequence_offset(node),
+            prefix: self.refs.prefix(node),
+            digest: self.refs.digest(node),
+        }
     }
 
     /// A target's sequence part: bounds below the memtable's first have none.
@@ -206,20 +220,14 @@ impl Memtable {
         }
         let nodes = &mut nodes[..count];
         // Also the newer version first, as in the list: then each one comes behind the one before.
-        nodes.sort_unstable_by(|a, b| match self.target_of(*b) {
-            Some(target) => self.compare(*a, &target),
-            None => Order::Equal,
-        });
+        nodes.sort_unstable_by(|a, b| self.compare(*a, &self.target_of(*b)));
         for node in nodes {
             self.insert_one(splice, *node);
         }
     }
 
     fn insert_one(&self, splice: &mut [u32; HEIGHT_MAX], node: u32) {
-        let Some(target) = self.target_of(node) else {
-            debug_assert!(false, "a ref without its record");
-            return;
-        };
+        let target = self.target_of(node);
         self.move_splice(splice, &target);
         let height = self.refs.height(node).min(HEIGHT_MAX);
         for (level, before) in splice.iter().enumerate().take(height) {
