@@ -13,6 +13,7 @@
 //! The outcomes themselves stand in `table.txt`, a line a cell, so that a change shows. Run with
 //! `SEALSTONE_RENEW=1` in the environment to write it anew, and read the difference.
 
+mod damage;
 mod phases;
 
 use std::collections::{BTreeMap, BTreeSet};
