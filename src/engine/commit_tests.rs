@@ -24,7 +24,7 @@ fn hand_over(store: &Store, records: &Keyspace, key: u64, way: u64) -> Result<()
     };
     let key = key.to_be_bytes();
     let mut batch = Batch::new();
-    batch.put(records, &key, &key);
+    batch.put(records, key, key);
     match way {
         0 => drop(store.submit(batch, durability)?),
         1 => {

@@ -315,11 +315,6 @@ impl Engine {
         Ok(Progress::Finished)
     }
 
-    /// Whether somebody is at a job, which is then not runnable for others.
-    pub fn is_working(&self) -> bool {
-        !self.maintenance.lock().busy.is_empty()
-    }
-
     /// Runs the first runnable job; false if there is none. Errors leave their mark in retry times and
     /// poison, and are returned.
     pub fn run_first(&self, quantum: u32) -> Result<bool> {
