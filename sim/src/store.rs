@@ -3,8 +3,8 @@
 use sealstone::env::{Env, FileKind};
 use sealstone::types::KeyspaceKind;
 use sealstone::{
-    Batch, Durability, Error, ErrorKind, Iter, Keyspace, KeyspaceOptions, Options, Snapshot, Store,
-    Ticket,
+    Audit, Batch, Durability, Error, ErrorKind, Iter, Keyspace, KeyspaceOptions, Options, Snapshot,
+    Store, Ticket,
 };
 
 use crate::choices::{Choices, Purpose};
@@ -264,53 +264,59 @@ impl Subject for SimStore {
     }
 
     fn audit(&self, disk: &SimDisk) -> Result<(), (&'static str, String)> {
-        let audit = self.store.audit();
-        let (issued, visible, durable) = (audit.issued, audit.visible, audit.durable);
-        if !(visible <= issued && durable <= issued) {
-            let what = format!("issued {issued}, visible {visible}, durable {durable}");
-            return Err(("S1", what));
-        }
-        let memory = &audit.memory;
-        let owned = memory.free_bytes
-            + memory.open_bytes
-            + memory.sealed_bytes
-            + memory.flushing_bytes
-            + memory.pinned_bytes
-            + memory.retiring_bytes
-            + memory.scratch_bytes
-            + memory.reserved_bytes;
-        if owned != memory.total_bytes {
-            return Err((
-                "S15",
-                format!("the ledger says {owned} of {}", memory.total_bytes),
-            ));
-        }
-        if audit.filter_bytes > audit.filter_budget_bytes {
-            let what = format!(
-                "{} of {} filter bytes",
-                audit.filter_bytes, audit.filter_budget_bytes
-            );
-            return Err(("S12", what));
-        }
-        let open = disk.open_files();
-        let segments: u64 = open
-            .iter()
-            .filter(|(name, _)| name.kind == FileKind::Segment && audit.files.contains(name))
-            .map(|(_, count)| u64::from(*count))
-            .sum();
-        if segments != audit.descriptors_open {
-            let what = format!(
-                "{segments} segment files are open, the audit says {}",
-                audit.descriptors_open
-            );
-            return Err(("S14", what));
-        }
-        let missing = |name: &&sealstone::env::FileName| {
-            !audit.unlinks.contains(name) && !disk.exists(**name)
-        };
-        match audit.files.iter().find(missing) {
-            Some(name) => Err(("S9", format!("{name} is in use and does not exist"))),
-            None => Ok(()),
-        }
+        check_audit(&self.store.audit(), disk)
+    }
+}
+
+/// Compares the books of the only store that is open on a disk with that disk.
+///
+/// # Errors
+/// The first rule that does not hold, with what is wrong.
+pub fn check_audit(audit: &Audit, disk: &SimDisk) -> Result<(), (&'static str, String)> {
+    let (issued, visible, durable) = (audit.issued, audit.visible, audit.durable);
+    if !(visible <= issued && durable <= issued) {
+        let what = format!("issued {issued}, visible {visible}, durable {durable}");
+        return Err(("S1", what));
+    }
+    let memory = &audit.memory;
+    let owned = memory.free_bytes
+        + memory.open_bytes
+        + memory.sealed_bytes
+        + memory.flushing_bytes
+        + memory.pinned_bytes
+        + memory.retiring_bytes
+        + memory.scratch_bytes
+        + memory.reserved_bytes;
+    if owned != memory.total_bytes {
+        return Err((
+            "S15",
+            format!("the ledger says {owned} of {}", memory.total_bytes),
+        ));
+    }
+    if audit.filter_bytes > audit.filter_budget_bytes {
+        let what = format!(
+            "{} of {} filter bytes",
+            audit.filter_bytes, audit.filter_budget_bytes
+        );
+        return Err(("S12", what));
+    }
+    let open = disk.open_files();
+    let segments: u64 = open
+        .iter()
+        .filter(|(name, _)| name.kind == FileKind::Segment && audit.files.contains(name))
+        .map(|(_, count)| u64::from(*count))
+        .sum();
+    if segments != audit.descriptors_open {
+        let what = format!(
+            "{segments} segment files are open, the audit says {}",
+            audit.descriptors_open
+        );
+        return Err(("S14", what));
+    }
+    let missing =
+        |name: &&sealstone::env::FileName| !audit.unlinks.contains(name) && !disk.exists(**name);
+    match audit.files.iter().find(missing) {
+        Some(name) => Err(("S9", format!("{name} is in use and does not exist"))),
+        None => Ok(()),
     }
 }

@@ -15,6 +15,17 @@ use crate::memtable::{BatchShape, Refusal};
 impl Engine {
     /// Errors: those that recovery would meet in the logs, `TooLarge` among them.
     pub fn check_logs(&self, state: &ManifestState) -> Result<()> {
+        self.walk_logs(state, |entry, frame, payload| {
+            self.check_fits(state, entry, frame, payload)
+        })
+    }
+
+    /// Shows every commit of the live logs to `each`, in order.
+    fn walk_logs(
+        &self,
+        state: &ManifestState,
+        mut each: impl FnMut(&LogEntry, &Frame, &[u8]) -> Result<()>,
+    ) -> Result<()> {
         let mut logs: Vec<&LogEntry> = state.logs.iter().collect();
         let mut through = state.flushed_through;
         let (mut payload, mut end) = (Vec::new(), None);
@@ -25,7 +36,7 @@ impl Engine {
                 .next(&mut payload)
                 .map_err(|error| self.sized(error))?
             {
-                self.check_fits(state, entry, &frame, &payload)?;
+                each(entry, &frame, &payload)?;
                 through = frame.header.sequence;
             }
             let tail = reader.tail();
@@ -89,6 +100,24 @@ impl Engine {
         Error::new(ErrorKind::TooLarge { needed, limit }, "recover", detail)
             .with_file(FileName::log(entry.number))
             .with_offset(frame.offset)
+    }
+
+    /// The refusal of a read-only open whose memory is smaller than the live logs, with what they take.
+    pub fn logs_too_large(&self, state: &ManifestState) -> Error {
+        let mut logs = sizes::Contents::of(state.logs.len());
+        let counted = self.walk_logs(state, |_, frame, _| {
+            logs.add(frame.header.records, frame.header.payload_len);
+            Ok(())
+        });
+        if let Err(error) = counted {
+            return error;
+        }
+        let kind = ErrorKind::TooLarge {
+            needed: sizes::region_for(&self.settings, |plan| plan.contents(&logs)),
+            limit: self.settings.write_region_bytes,
+        };
+        let detail = "a read-only open keeps the live logs in memory: write_region_bytes";
+        Error::new(kind, "recover", detail)
     }
 
     /// A payload that the reader refused unread, with the region that would surely take it.

@@ -66,8 +66,6 @@ pub(crate) struct Sizes {
     pub batch_bytes_max: u64,
     /// What every log file is allocated to.
     pub log_bytes: u64,
-    /// The most region bytes that one generation can take.
-    pub generation_bytes: u64,
     /// Region bytes reserved for the flush.
     pub scratch_bytes: u64,
     /// The most bytes of records in a segment.

@@ -404,17 +404,20 @@ fn validate(env: &Env, state: &ManifestState, listing: &Listing) -> Result<()> {
     check_unnamed_logs(env, state, listing)
 }
 
-/// No log that the manifest does not name, newer than all that it does, holds commits of this store.
+/// The listing holds no log with commits that the manifest should have named.
+///
+/// A log's number is taken behind the edit that the manifest's next number stands in, and the edit that
+/// names the log moves that on. So an unnamed one at or above it, with a frame of this incarnation or an
+/// earlier one, was named by an edit that is gone. One below was named and dropped: its removal waits, or
+/// did not survive.
 pub(super) fn check_unnamed_logs(
     env: &Env,
     state: &ManifestState,
     listing: &Listing,
 ) -> Result<()> {
-    let newest_named = state.logs.iter().map(|log| log.number).max().unwrap_or(0);
-    let unnamed = listing
-        .names
-        .iter()
-        .filter(|name| name.kind == FileKind::Log && !name.temporary && name.number > newest_named);
+    let unnamed = listing.names.iter().filter(|name| {
+        name.kind == FileKind::Log && !name.temporary && name.number >= state.next_number
+    });
     for name in unnamed {
         let Some((identity, has_frame)) = log::probe(&*env.vfs, *name)? else {
             continue;

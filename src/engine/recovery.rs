@@ -16,7 +16,7 @@ use crate::engine::flush::Output;
 use crate::engine::version::Generation;
 use crate::engine::{Engine, OpenGeneration};
 use crate::env::{FileName, io};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::flush::KindFlush;
 use crate::log::{
     self, Frame, FrameToWrite, LOG_VERSION, LogExpectation, LogIdentity, LogReader, LogWriter,
@@ -59,6 +59,16 @@ pub(crate) struct Recovered {
     pub next_generation: u64,
 }
 
+impl Recovered {
+    /// Ends the open generation of a read-only open, which keeps it in memory.
+    fn set_aside(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.next_generation = open.handle.number + 1;
+            self.sealed.insert(0, open.handle);
+        }
+    }
+}
+
 impl Engine {
     /// Replays the live logs.
     pub fn recover(&mut self, state: &ManifestState) -> Result<Recovered> {
@@ -80,10 +90,6 @@ impl Engine {
         }
         let cuts = self.expect_no_frames(state, &logs, recovered.through + 1, end)?;
         self.report.cut.extend(cuts);
-        if self.is_full(recovered.open.as_ref()) && !self.settings.read_only {
-            // The commit that reached the limit was the last one before the crash.
-            self.flush_recovered(&mut recovered)?;
-        }
         if let Some(log) = &mut recovered.log {
             let name = FileName::log(log.number);
             log.writer
@@ -122,7 +128,9 @@ impl Engine {
             let name = FileName::log(entry.number);
             if let Some(found) = self.first_sequence(state, entry)? {
                 let detail = format!("{name} goes on at commit {found}, {expected} is missing");
-                let (file, offset) = end.unwrap_or((name, log::LOG_HEADER_BYTES));
+                let torn = || self.torn_start(state, logs, expected);
+                let place = end.or_else(torn);
+                let (file, offset) = place.unwrap_or((name, log::LOG_HEADER_BYTES));
                 return Err(Error::corruption("recover", file, offset, detail));
             }
             let mut reader = self.log_reader(state, entry, expected)?;
@@ -131,6 +139,21 @@ impl Engine {
             cuts.extend(cut_of(name, reader.tail().copied()));
         }
         Ok(cuts)
+    }
+
+    /// A log whose first frame is damaged, for the report of a gap that it may have made.
+    fn torn_start(
+        &self,
+        state: &ManifestState,
+        logs: &[&LogEntry],
+        expected: Sequence,
+    ) -> Option<(FileName, u64)> {
+        logs.iter().find_map(|entry| {
+            let mut reader = self.log_reader(state, entry, expected).ok()?;
+            reader.next(&mut Vec::new()).ok()?;
+            let torn = matches!(reader.tail(), Some(Tail::Torn { .. }));
+            torn.then(|| (FileName::log(entry.number), log::LOG_HEADER_BYTES))
+        })
     }
 
     /// The sequence of the first frame of a log, if its header is whole.
@@ -167,11 +190,13 @@ impl Engine {
         while let Some(frame) = reader.next(&mut payload)? {
             if !self.replay(state, entry, &frame, &payload, recovered)? {
                 // Memory is smaller than the generation: what is there becomes segments of its own.
-                self.flush_recovered(recovered)?;
+                self.split(recovered)?;
                 kept_from = recovered.through + 1;
-                self.report.split_generations += 1;
                 if !self.replay(state, entry, &frame, &payload, recovered)? {
-                    return Err(self.commit_too_large(entry, &frame, &payload));
+                    return Err(match self.settings.read_only {
+                        true => self.logs_too_large(state),
+                        false => self.commit_too_large(entry, &frame, &payload),
+                    });
                 }
             }
             recovered.through = frame.header.sequence;
@@ -184,13 +209,13 @@ impl Engine {
             .cut
             .extend(cut_of(FileName::log(entry.number), tail));
         if self.settings.read_only {
-            if sealed && let Some(open) = recovered.open.take() {
-                recovered.next_generation = open.handle.number + 1;
-                recovered.sealed.insert(0, open.handle);
+            if sealed {
+                recovered.set_aside();
             }
             return Ok(tail);
         }
-        if sealed {
+        // Full without a seal: the commit that reached the limit was the last one before the crash.
+        if sealed || self.is_full(recovered.open.as_ref()) {
             self.flush_recovered(recovered)?;
         } else if recovered.open.is_some() {
             self.rewrite(state, entry, first, kept_from, recovered)?;
@@ -261,21 +286,22 @@ impl Engine {
         })
     }
 
+    /// Makes room for a commit that the open generation has none for. A read-only open goes on with
+    /// another generation in memory.
+    fn split(&mut self, recovered: &mut Recovered) -> Result<()> {
+        if self.settings.read_only {
+            recovered.set_aside();
+            return Ok(());
+        }
+        self.report.split_generations += 1;
+        self.flush_recovered(recovered)
+    }
+
     /// Writes the open generation to segments and lets its memory go.
     fn flush_recovered(&mut self, recovered: &mut Recovered) -> Result<()> {
         let Some(open) = recovered.open.take() else {
             return Ok(());
         };
-        if self.settings.read_only {
-            let needed = self.sizes.generation_bytes * (recovered.sealed.len() as u64 + 2);
-            let kind = ErrorKind::TooLarge {
-                needed,
-                limit: self.settings.write_region_bytes,
-            };
-            let detail = "a read-only open keeps the live logs in memory (write_region_bytes)";
-            return Err(Error::new(kind, "recover", detail));
-        }
-        recovered.log = None;
         for kind in KeyspaceKind::ALL {
             if open.memory.counts(kind).records() > 0 {
                 let output = self.write_segment(&open, kind)?;

@@ -83,6 +83,16 @@ impl<'a> Plan<'a> {
         Memtable::bytes_max(&self.region, &options, bytes, key_bytes_max) + self.flush_bytes()
     }
 
+    /// The most that logs take in memory, however they fall into generations: each new one, begun for
+    /// want of room for a record, leaves a part of the last one unused.
+    pub fn contents(&self, logs: &Contents) -> u64 {
+        let options = options_for(self.settings, logs.records_of_one);
+        let key_bytes_max = self.settings.key_bytes_max;
+        let most = |bytes| Memtable::bytes_max(&self.region, &options, bytes, key_bytes_max);
+        let generations = logs.logs + 1 + 2 * logs.records / u64::from(self.options.records_max);
+        generations * most(0) + most(logs.payload_bytes) + self.flush_bytes()
+    }
+
     /// The scratch that a store with this region sets aside.
     fn flush_bytes(&self) -> u64 {
         self.scratch(self.most())
@@ -139,10 +149,36 @@ pub(crate) fn of(settings: &Settings) -> Result<Sizes> {
         seal_bytes,
         batch_bytes_max,
         log_bytes: (LOG_HEADER_BYTES + frames + SEAL_FRAME_BYTES).next_multiple_of(4096),
-        generation_bytes: plan.generation(most),
         scratch_bytes: plan.scratch(most),
         segment_bytes: plan.segment(most),
     })
+}
+
+/// What live logs hold.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    logs: u64,
+    records: u64,
+    payload_bytes: u64,
+    /// The most records of one commit.
+    records_of_one: u32,
+}
+
+impl Contents {
+    /// Of that many logs, nothing counted yet.
+    pub fn of(logs: usize) -> Self {
+        Self {
+            logs: logs as u64,
+            ..Self::default()
+        }
+    }
+
+    /// Counts a commit.
+    pub fn add(&mut self, records: u32, payload_bytes: u32) {
+        self.records += u64::from(records);
+        self.payload_bytes += u64::from(payload_bytes);
+        self.records_of_one = self.records_of_one.max(records);
+    }
 }
 
 /// The refusal, with the least region that would do.

@@ -184,6 +184,19 @@ pub fn killed(env: &Env) -> Env {
     machine(&files(env))
 }
 
+/// Opens, asserts that it is refused and that every byte on disk is as before.
+pub fn assert_refused(env: &Env, options: Options) -> Error {
+    let before = files(env);
+    let error = refused(Store::open_with(env.clone(), options));
+    let after = files(env);
+    assert_eq!(
+        before.keys().collect::<Vec<_>>(),
+        after.keys().collect::<Vec<_>>()
+    );
+    assert!(before == after, "bytes were changed by a refused open");
+    error
+}
+
 /// Numbers that repeat in each run (Knuth's MMIX generator).
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);

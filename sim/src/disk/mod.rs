@@ -23,7 +23,7 @@ use std::sync::Arc;
 use sealstone::env::FileName;
 use sealstone::sync::Mutex;
 
-pub use self::core::{CrashPoint, Place, Recorded};
+pub use self::core::{AimedCrash, CrashPoint, Place, Recorded};
 pub use crash::{Crash, Keep, Order, Survivors};
 pub use inode::{Strength, SyncFailure};
 
@@ -117,6 +117,11 @@ impl SimDisk {
     /// The process dies there.
     pub fn crash_at(&self, point: Option<CrashPoint>) {
         self.core.lock().crash_at = point;
+    }
+
+    /// The process dies at such a call.
+    pub fn crash_on(&self, aimed: Option<AimedCrash>) {
+        self.core.lock().crash_on = aimed;
     }
 
     /// Whether the process is dead.

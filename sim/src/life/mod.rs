@@ -161,7 +161,7 @@ pub fn run<S: Subject>(choices: Choices, base: &S::Options, limits: &RunLimits) 
 }
 
 /// Panics thrown to end a process are no news; all others are printed as ever.
-fn silence_simulated_panics() {
+pub(crate) fn silence_simulated_panics() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         let earlier = std::panic::take_hook();
