@@ -1,6 +1,7 @@
 //! What a store says of itself: the open report, statistics, and the exact audit.
 
 use crate::engine::Engine;
+use crate::engine::commit::Queued;
 use crate::env::FileName;
 use crate::error::PinInfo;
 use crate::keyspace::KeyspaceInfo;
@@ -195,8 +196,10 @@ pub struct Audit {
     pub files: Vec<FileName>,
     /// Those of `files` that are waiting to be removed.
     pub unlinks: Vec<FileName>,
-    /// Descriptors of segment files that are open.
+    /// Descriptors of segment files that are open for reading.
     pub descriptors_open: u64,
+    /// All other descriptors, sorted: logs, the manifest, the lock, what a flush is writing.
+    pub descriptors_other: Vec<FileName>,
     /// Generations in memory, newest first.
     pub generations: Vec<u64>,
     /// Installed generations whose memory lingers, oldest first.
@@ -328,6 +331,39 @@ impl Engine {
         }
     }
 
+    /// Descriptors beside those of the file table. Takes each lock alone.
+    fn other_descriptors(&self) -> Vec<FileName> {
+        let mut names = Vec::new();
+        {
+            let leader = self.leader.lock();
+            names.extend(
+                leader
+                    .log
+                    .is_some()
+                    .then(|| FileName::log(leader.log_number)),
+            );
+        }
+        names.extend(self.manifest.lock().is_some().then_some(FileName::MANIFEST));
+        names.extend(self.lock.lock().is_some().then_some(FileName::LOCK));
+        if let Some(job) = &self.flush.lock().current {
+            job.descriptors(&mut names);
+        }
+        let commit = self.commit.lock();
+        names.extend(
+            commit
+                .spares
+                .iter()
+                .map(|spare| FileName::log(spare.number)),
+        );
+        let queued = commit.queue.iter().filter_map(|queued| match queued {
+            Queued::Rotate(spare) => Some(FileName::log(spare.number)),
+            _ => None,
+        });
+        names.extend(queued);
+        names.sort();
+        names
+    }
+
     pub(crate) fn audit(&self) -> Audit {
         let version = self.version.load_full();
         let unlinks: Vec<_> = self.maintenance.lock().unlinks.iter().copied().collect();
@@ -406,6 +442,7 @@ impl Engine {
             files,
             unlinks,
             descriptors_open: self.files.open_count(),
+            descriptors_other: self.other_descriptors(),
             generations: version.generations.iter().map(|g| g.number).collect(),
             lingering,
             memory: self.memory_stats(),
