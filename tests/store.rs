@@ -116,3 +116,27 @@ fn thousands_of_records_with_tiny_sizes() {
     }
     assert!(store.stats().segments > 50);
 }
+
+#[test]
+fn drain_waits_for_a_thread_that_is_at_a_job() {
+    let real = Env::real("unused").expect("an environment");
+    let env = Env {
+        clock: real.clock,
+        driver: real.driver,
+        ..Env::in_memory()
+    };
+    let store = Store::open_with(env, Options::new()).expect("open");
+    let map = store
+        .keyspace("map", KeyspaceOptions::mutable())
+        .expect("keyspace");
+    for round in 1..=200u64 {
+        let mut batch = Batch::new();
+        for key in 0..300u64 {
+            batch.put(&map, key.to_le_bytes(), round.to_le_bytes());
+        }
+        store.write(batch, Durability::Buffered).expect("write");
+        store.seal().expect("seal");
+        store.drain().expect("drain");
+        assert_eq!(store.stats().segments, round);
+    }
+}

@@ -71,8 +71,11 @@ fn parse(arguments: &[String]) -> Result<Arguments, String> {
 /// Arguments that make no sense, or a file that can't be written.
 pub fn execute(arguments: &[String]) -> Result<bool, String> {
     let Some((command, rest)) = arguments.split_first() else {
-        return Err("commands: sweep, run, exhaust".into());
+        return Err("commands: sweep, run, replay, exhaust".into());
     };
+    if command == "replay" {
+        return crate::corpus::replay(rest);
+    }
     let parsed = parse(rest)?;
     match command.as_str() {
         "sweep" => run_sweep(&parsed, &arguments.join(" ")),

@@ -130,6 +130,12 @@ impl SimEnv {
         }
     }
 
+    /// Everything that the disk and the entropy decide follows from this seed from now on.
+    pub fn reseed(&mut self, seed: u64) {
+        self.disk.set_options(|options| options.seed = seed);
+        self.entropy = Arc::new(SimEntropy(Mutex::new(SmallRandom::new(seed))));
+    }
+
     /// The machine after a crash.
     pub fn restart(&self, crash: &Crash) -> Self {
         Self {

@@ -152,7 +152,7 @@ pub fn explore<S: Subject>(
 }
 
 /// The states that differ from the next one in content or in what the driver knew.
-fn distinct(states: &[Recorded]) -> Vec<&Recorded> {
+pub(crate) fn distinct(states: &[Recorded]) -> Vec<&Recorded> {
     let repeated = |(index, recorded): &(usize, &Recorded)| {
         let next = states.get(index + 1);
         recorded.place == Place::After && next.is_some_and(|next| next.mark == recorded.mark)
@@ -174,7 +174,7 @@ struct Explorer<'a, S: Subject> {
 }
 
 /// The seeded survivors of a point: orders, sectors and strengths take turns.
-fn subset(seed: u64) -> Crash {
+pub(crate) fn subset(seed: u64) -> Crash {
     let mut survivors = Survivors::seeded(seed);
     survivors.order = match seed % 5 {
         0 => Order::PrefixPerFile,

@@ -50,6 +50,46 @@ pub enum Call {
 impl Call {
     /// Number of kinds.
     pub const COUNT: usize = 15;
+
+    /// All of them.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::CreateRoot,
+        Self::Open,
+        Self::CreateNew,
+        Self::Read,
+        Self::Write,
+        Self::SyncData,
+        Self::SetLen,
+        Self::Allocate,
+        Self::Len,
+        Self::Rename,
+        Self::Unlink,
+        Self::List,
+        Self::SyncDir,
+        Self::Lock,
+        Self::Map,
+    ];
+
+    /// Its name in plans.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CreateRoot => "create-root",
+            Self::Open => "open",
+            Self::CreateNew => "create",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::SyncData => "sync",
+            Self::SetLen => "set-length",
+            Self::Allocate => "allocate",
+            Self::Len => "length",
+            Self::Rename => "rename",
+            Self::Unlink => "unlink",
+            Self::List => "list",
+            Self::SyncDir => "sync-dir",
+            Self::Lock => "lock",
+            Self::Map => "map",
+        }
+    }
 }
 
 /// How a call fails.
@@ -75,10 +115,13 @@ pub enum Fault {
     MisdirectedWrite,
     /// A read that finds a sector unreadable from now on.
     LatentError,
+    /// A write that stores nothing and reports no error. No system does this to a store on a disk; for
+    /// plans only.
+    Zero,
 }
 
 impl Fault {
-    /// All of them.
+    /// All that a system may do.
     pub const ALL: [Self; 13] = [
         Self::Io,
         Self::NoSpace,
@@ -111,7 +154,7 @@ impl Fault {
             Self::Short => &[Read, Write],
             Self::Denied => &[Open, CreateNew, Rename, Unlink],
             Self::Sync(_) => &[SyncData],
-            Self::LostWrite | Self::MisdirectedWrite => &[Write],
+            Self::LostWrite | Self::MisdirectedWrite | Self::Zero => &[Write],
             Self::LatentError => &[Read],
         }
     }
@@ -132,6 +175,7 @@ impl Fault {
             Self::LostWrite => "lost-write",
             Self::MisdirectedWrite => "misdirected-write",
             Self::LatentError => "latent-error",
+            Self::Zero => "zero",
         }
     }
 

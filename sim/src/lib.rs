@@ -3,6 +3,7 @@
 
 pub mod choices;
 pub mod command;
+pub mod corpus;
 pub mod disk;
 pub mod env;
 pub mod explore;
@@ -10,6 +11,7 @@ pub mod faults;
 pub mod life;
 pub mod mini;
 pub mod model;
+pub mod plan;
 pub mod script;
 pub mod store;
 pub mod subject;

@@ -108,6 +108,12 @@ impl Model {
         }
     }
 
+    /// One more keyspace; returns its index.
+    pub fn add_keyspace(&mut self, kind: KeyspaceKind) -> usize {
+        self.kinds.push(kind);
+        self.kinds.len() - 1
+    }
+
     /// Number of keyspaces.
     pub fn keyspaces(&self) -> usize {
         self.kinds.len()

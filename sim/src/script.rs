@@ -34,7 +34,7 @@ pub enum Step {
 }
 
 /// How far the driver had come when a state was recorded.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// What no crash may lose.
     pub durable: u64,

@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::{Memtable, OwnedMemCursor};
 use crate::segment::{SegmentScratch, SegmentSummary, SegmentWriter};
 use crate::sync::Arc;
-use crate::types::{KeyspaceId, KeyspaceKind};
+use crate::types::{KeyspaceId, KeyspaceKind, Sequence};
 
 /// The flush of one kind's records of one generation, as bounded steps.
 #[derive(Debug)]
@@ -19,33 +19,52 @@ pub(crate) struct KindFlush {
     last_key: Option<(KeyspaceId, Vec<u8>)>,
     written: u64,
     shadowed: u64,
-    streamed: bool,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The memtable's records are being put in order.
+    Order,
+    Stream,
+    Finish,
 }
 
 impl KindFlush {
     /// A flush of `kind`'s records into `writer`.
     pub fn new(memory: Arc<Memtable>, kind: KeyspaceKind, writer: SegmentWriter) -> Self {
-        let mut cursor = memory.owned_cursor();
-        cursor.seek(KeyspaceId::new(kind, 0).unwrap_or_default(), &[], u64::MAX);
         Self {
-            cursor,
+            cursor: memory.owned_cursor(),
             kind,
             writer,
             last_key: None,
             written: 0,
             shadowed: 0,
-            streamed: false,
+            stage: Stage::Order,
         }
     }
 
     /// Does about `quantum` records' worth; the summary once the file is whole (and not yet synced).
     pub fn step(&mut self, quantum: u32) -> Result<Option<SegmentSummary>> {
-        if !self.streamed {
-            self.streamed = self.stream(quantum)?;
-            return Ok(None);
+        match self.stage {
+            Stage::Order => {
+                if self.cursor.memtable().order(quantum.max(1)) {
+                    let first = KeyspaceId::new(self.kind, 0).unwrap_or_default();
+                    self.cursor.seek(first, &[], Sequence::MAX);
+                    self.stage = Stage::Stream;
+                }
+            }
+            Stage::Stream => {
+                if self.stream(quantum)? {
+                    self.stage = Stage::Finish;
+                }
+            }
+            Stage::Finish => {
+                let quantum_bytes = (quantum as usize).saturating_mul(FINISH_BYTES_PER_RECORD);
+                return self.writer.finish_step(quantum_bytes);
+            }
         }
-        self.writer
-            .finish_step((quantum as usize).saturating_mul(FINISH_BYTES_PER_RECORD))
+        Ok(None)
     }
 
     /// The writer's buffers, for the next one.
@@ -70,9 +89,20 @@ impl KindFlush {
                 self.shadowed += 1;
             } else {
                 let (keyspace, key, sequence) = (entry.keyspace, entry.key, entry.sequence);
-                let slices: Vec<&[u8]> = entry.value.slices().collect();
-                self.writer
-                    .add(keyspace, key, sequence, entry.kind, &slices)?;
+                let mut slices = entry.value.slices();
+                match (slices.next(), slices.next()) {
+                    // Nearly every value: the rest of a chunk holds it.
+                    (first, None) => {
+                        let whole = first.unwrap_or_default();
+                        self.writer
+                            .add(keyspace, key, sequence, entry.kind, &[whole])?;
+                    }
+                    _ => {
+                        let pieces: Vec<&[u8]> = entry.value.slices().collect();
+                        self.writer
+                            .add(keyspace, key, sequence, entry.kind, &pieces)?;
+                    }
+                }
                 self.written += 1;
                 remember(&mut self.last_key, entry.keyspace, entry.key);
             }

@@ -1,8 +1,9 @@
 //! A place in the ordered index, and moving it.
 //!
-//! A cursor sees every published entry, also of a commit that is being published at that moment: who
-//! reads at a bound skips entries with a later sequence. It holds no lock and stays valid while
-//! entries are added; an entry added behind it is not seen, one added ahead of it is.
+//! A cursor that seeks sees every entry published before, perhaps also later ones: who reads at a bound
+//! skips entries with a later sequence. The first seek after a publishing does the work of ordering what
+//! was published. A cursor stays valid while entries are added; one added behind it is not seen, one
+//! added ahead of it is, once somebody has ordered it.
 
 use std::ops::Deref;
 
@@ -32,6 +33,16 @@ impl<M: Deref<Target = Memtable>> Cursor<M> {
         Self { memtable, node: 0 }
     }
 
+    /// A cursor where another one of this memtable stood.
+    pub(super) fn at(memtable: M, node: u32) -> Self {
+        Self { memtable, node }
+    }
+
+    /// Where it stands, to come back to with [`Memtable::cursor_at`]; 0 = nowhere.
+    pub fn node(&self) -> u32 {
+        self.node
+    }
+
     /// The memtable.
     pub fn memtable(&self) -> &Memtable {
         &self.memtable
@@ -44,17 +55,20 @@ impl<M: Deref<Target = Memtable>> Cursor<M> {
 
     /// To the first entry.
     pub fn seek_first(&mut self) {
+        self.memtable.order(u32::MAX);
         self.node = self.memtable.after(0);
     }
 
     /// To the last entry.
     pub fn seek_last(&mut self) {
+        self.memtable.order(u32::MAX);
         self.node = self.memtable.last();
     }
 
     /// To the first entry at or after (keyspace, key, sequence), where a key's later versions come
     /// first: `Sequence::MAX` is before all versions of the key.
     pub fn seek(&mut self, keyspace: KeyspaceId, key: &[u8], sequence: Sequence) {
+        self.memtable.order(u32::MAX);
         self.node = match self.memtable.sequence_offset(sequence) {
             Some(offset) => self
                 .memtable
@@ -73,6 +87,7 @@ impl<M: Deref<Target = Memtable>> Cursor<M> {
 
     /// To the last entry before (keyspace, key, sequence) in the same order.
     pub fn seek_before(&mut self, keyspace: KeyspaceId, key: &[u8], sequence: Sequence) {
+        self.memtable.order(u32::MAX);
         self.node = match self.memtable.sequence_offset(sequence) {
             Some(offset) => self
                 .memtable
@@ -99,7 +114,7 @@ impl<M: Deref<Target = Memtable>> Cursor<M> {
     pub fn prev(&mut self) {
         if self.is_valid() {
             let target = self.memtable.target_of(self.node);
-            self.node = target.map_or(0, |target| self.memtable.last_before(&target));
+            self.node = self.memtable.last_before(&target);
         }
     }
 

@@ -1,8 +1,8 @@
 //! The records of one generation in memory: written once, found by hash, read in order.
 //!
 //! ```text
-//!  writer (one, under the commit lock)          publisher (one, the group's leader)
-//!     |  record bytes                              |  after the log has them
+//!  writer (one, under the commit lock)          who reads in order
+//!     |  record bytes                              |  inserts what the leader has published
 //!     v                                            v
 //!  chunks  <--- refs (24 bytes a record) <---  ordered index (cursors, flush)
 //!                 ^ older versions
@@ -19,8 +19,8 @@
 //!   stored with `Release` after all that they lead to.
 //! * All memory comes out of permits, and an append takes all it needs before it changes anything: it
 //!   is refused whole or done whole. [`MemtableWriter::cost_bytes`] bounds it beforehand.
-//! * A commit is found by [`Memtable::get`] from its append on, and by cursors from its publishing
-//!   on. Readers with a bound skip later versions, so the moment of either shows to nobody.
+//! * A commit is found by [`Memtable::get`] from its append on, and by cursors that seek after its
+//!   publishing. Readers with a bound skip later versions, so the moment of either shows to nobody.
 //! * Every version of every key stays until the memtable goes. A version is shadowed if another
 //!   commit wrote its key later; it is counted by kind of keyspace.
 //! * The bytes of the whole memtable have one owner, changed at once by [`Memtable::move_to`], and
@@ -227,10 +227,10 @@ impl Memtable {
         Ok((memtable, writer))
     }
 
-    /// Puts a commit into the order, where cursors see it. Calls come one after the other, in the
-    /// order of sequences; the writer and readers may be at work meanwhile.
+    /// Lets cursors see a commit. Calls come one after the other, in the order of sequences; the
+    /// writer and readers may be at work meanwhile.
     pub fn publish(&self, appended: &Appended) {
-        self.insert(appended.first_ref, appended.count);
+        debug_assert_eq!(appended.first_ref, self.published_records() + 1);
         self.counts.add_published(appended.sequence, appended.count);
     }
 
@@ -271,7 +271,8 @@ impl Memtable {
         let mut steps = 0;
         while node != 0 && self.refs.sequence_offset(node) > offset {
             if steps == OLDER_STEPS_MAX && bound <= self.published_sequence() {
-                // A key written often, read far back: all of it up to the bound is in the order.
+                // A key written often, read far back: all of it up to the bound can be had in order.
+                self.order(u32::MAX);
                 let target = Target::new(keyspace, key, offset);
                 let found = self.first_from(&target);
                 return (found != 0 && self.compare_key(found, &target).is_eq()).then_some(found);
@@ -306,7 +307,12 @@ impl Memtable {
         Cursor::new(self)
     }
 
-    /// The same, keeping the memtable alive.
+    /// A cursor where another one of this memtable [stood](Cursor::node): entries never move.
+    pub fn cursor_at(&self, node: u32) -> MemCursor<'_> {
+        Cursor::at(self, node)
+    }
+
+    /// The same as [`Memtable::cursor`], keeping the memtable alive.
     pub fn owned_cursor(self: &Arc<Self>) -> OwnedMemCursor {
         Cursor::new(self.clone())
     }

@@ -6,14 +6,19 @@
 //! ```
 //!
 //! Nodes are refs that were published; they are never taken out, so readers need no protection and
-//! a cursor can't lose its place. One publisher inserts: it fills the new node's own links first and
-//! then lets the predecessors point to it, lowest level first, with `Release`. A reader that comes
+//! a cursor can't lose its place. One thread at a time inserts: it fills the new node's own links first
+//! and then lets the predecessors point to it, lowest level first, with `Release`. A reader that comes
 //! down from a higher level finds every node of that level on the lower ones too.
+//!
+//! Publishing a commit does not insert it: that is the dearest part of a write, and only those who read
+//! in order need it. Whoever does (a cursor that seeks, a flush) first inserts what was published since,
+//! sorted, some hundred nodes at a time: neighbours in the batch are neighbours in the list, and the
+//! search for one's place starts at the other's. The list that comes out is the same.
 //!
 //! Going backward is a search for the last node before the present one: links point forward only.
 //!
-//! The publisher keeps its last predecessors (the splice). They bracket the next node on some level
-//! if it is near, as in sorted batches, and the search then starts there instead of at the top.
+//! The last predecessors are kept (the splice). They bracket the next node on some level if it is near,
+//! and the search then starts there instead of at the top.
 
 use std::cmp::Ordering as Order;
 
@@ -25,19 +30,25 @@ use crate::types::{KeyspaceId, Sequence};
 /// A place in the order: that of a version, whether it exists or not.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
-    keyspace: KeyspaceId,
-    key: &'a [u8],
+    full: Full<'a>,
     /// Sequence, from the memtable's first. Later ones come first.
     sequence_offset: u32,
     prefix: u64,
     digest: u8,
 }
 
+/// Keyspace and key of a target, needed only where prefixes tie.
+#[derive(Clone, Copy)]
+enum Full<'a> {
+    Key(KeyspaceId, &'a [u8]),
+    /// Those of this node's record, which most comparisons need not touch.
+    Node(u32),
+}
+
 impl<'a> Target<'a> {
     pub(super) fn new(keyspace: KeyspaceId, key: &'a [u8], sequence_offset: u32) -> Self {
         Self {
-            keyspace,
-            key,
+            full: Full::Key(keyspace, key),
             sequence_offset,
             prefix: prefix(keyspace, key),
             digest: digest(keyspace),
@@ -45,11 +56,16 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Heads and the publisher's own state.
+/// Nodes sorted and inserted at a time: as many as make neighbours near, in 2 KiB of stack.
+const SORTED_NODES: usize = 512;
+
+/// Heads and the inserter's own state.
 pub(super) struct Ordered {
     heads: [AtomicU32; HEIGHT_MAX],
     /// Levels that have nodes.
     height: AtomicUsize,
+    /// Nodes from 1 to this one are in the list.
+    done: AtomicU32,
     splice: Mutex<[u32; HEIGHT_MAX]>,
 }
 
@@ -58,6 +74,7 @@ impl Ordered {
         Self {
             heads: [const { AtomicU32::new(0) }; HEIGHT_MAX],
             height: AtomicUsize::new(0),
+            done: AtomicU32::new(0),
             splice: Mutex::new([0; HEIGHT_MAX]),
         }
     }
@@ -89,13 +106,17 @@ impl Memtable {
         if front != Order::Equal {
             return front;
         }
-        match self.space.key(self.refs.location(node)) {
-            Some(full) => full.cmp(&(target.keyspace, target.key)),
-            None => {
-                debug_assert!(false, "a ref without its record");
-                Order::Less
-            }
-        }
+        let wanted = match target.full {
+            Full::Key(keyspace, key) => Some((keyspace, key)),
+            Full::Node(other) if other == node => return Order::Equal,
+            Full::Node(other) => self.space.key(self.refs.location(other)),
+        };
+        let full = self.space.key(self.refs.location(node));
+        debug_assert!(
+            full.is_some() && wanted.is_some(),
+            "a ref without its record"
+        );
+        full.cmp(&wanted)
     }
 
     /// From `node`, which is before the target, to the last node before it on a level. `beyond` is a
@@ -157,9 +178,13 @@ impl Memtable {
     }
 
     /// The place of a node.
-    pub(super) fn target_of(&self, node: u32) -> Option<Target<'_>> {
-        let (keyspace, key) = self.space.key(self.refs.location(node))?;
-        Some(Target::new(keyspace, key, self.refs.sequence_offset(node)))
+    pub(super) fn target_of(&self, node: u32) -> Target<'_> {
+        Target {
+            full: Full::Node(node),
+            sequence_offset: self.refs.sequence_offset(node),
+            prefix: self.refs.prefix(node),
+            digest: self.refs.digest(node),
+        }
     }
 
     /// A target's sequence part: bounds below the memtable's first have none.
@@ -168,19 +193,41 @@ impl Memtable {
         Some(u32::try_from(offset).unwrap_or(u32::MAX))
     }
 
-    /// Puts consecutive nodes into the order.
-    pub(super) fn insert(&self, first: u32, count: u32) {
+    /// Puts up to `records_max` of the published records into the order; true once all of them are.
+    pub fn order(&self, records_max: u32) -> bool {
+        let published = self.published_records();
+        if self.ordered.done.load(Ordering::Acquire) >= published {
+            return true;
+        }
         let mut splice = self.ordered.splice.lock();
-        for node in first..first + count {
-            self.insert_one(&mut splice, node);
+        let done = self.ordered.done.load(Ordering::Acquire);
+        let end = published.min(done.saturating_add(records_max));
+        let mut first = done + 1;
+        while first <= end {
+            let last = end.min(first.saturating_add(SORTED_NODES as u32 - 1));
+            self.insert_sorted(&mut splice, first, last);
+            self.ordered.done.store(last, Ordering::Release);
+            first = last + 1;
+        }
+        end >= published
+    }
+
+    fn insert_sorted(&self, splice: &mut [u32; HEIGHT_MAX], first: u32, last: u32) {
+        let mut nodes = [0; SORTED_NODES];
+        let count = (last - first) as usize + 1;
+        for (place, node) in nodes.iter_mut().zip(first..=last) {
+            *place = node;
+        }
+        let nodes = &mut nodes[..count];
+        // Also the newer version first, as in the list: then each one comes behind the one before.
+        nodes.sort_unstable_by(|a, b| self.compare(*a, &self.target_of(*b)));
+        for node in nodes {
+            self.insert_one(splice, *node);
         }
     }
 
     fn insert_one(&self, splice: &mut [u32; HEIGHT_MAX], node: u32) {
-        let Some(target) = self.target_of(node) else {
-            debug_assert!(false, "a ref without its record");
-            return;
-        };
+        let target = self.target_of(node);
         self.move_splice(splice, &target);
         let height = self.refs.height(node).min(HEIGHT_MAX);
         for (level, before) in splice.iter().enumerate().take(height) {

@@ -346,9 +346,10 @@ fn bytes_move_as_a_whole_and_come_back_with_the_last_handle() {
     let mut fixture = Fixture::tiny();
     let value = vec![7; 900];
     let op = fixture.op(MUTABLE, b"k", Some(&value));
-    fixture.append(1, &[op], false);
-    let appended = fixture.append(2, &[op], true);
-    fixture.memtable.publish(&appended);
+    for (sequence, detached) in [(1, false), (2, true)] {
+        let appended = fixture.append(sequence, &[op], detached);
+        fixture.memtable.publish(&appended);
+    }
     let Fixture {
         region,
         memtable,
@@ -365,7 +366,7 @@ fn bytes_move_as_a_whole_and_come_back_with_the_last_handle() {
     let mut cursor = memtable.owned_cursor();
     drop(memtable);
     cursor.seek_first();
-    let entry = cursor.entry().expect("one published");
+    let entry = cursor.entry().expect("two published, the newer first");
     assert_eq!((entry.key, entry.sequence), (&b"k"[..], 2));
     assert!(entry.value.eq_bytes(&value));
     assert_eq!(region.ledger().owned_bytes(Owner::Retiring), bytes);
@@ -417,6 +418,37 @@ fn room_behind_a_large_frame_is_used() {
         chunks.push((fits_120, fits_208));
     }
     assert_eq!(chunks, [(true, false), (true, false), (true, true)]);
+}
+
+#[test]
+fn the_order_is_made_in_bounded_steps_and_by_whoever_seeks() {
+    let mut fixture = Fixture::tiny();
+    for sequence in 1..=1000u64 {
+        // Not in the order of keys, and one key in ten a second time.
+        let key = (sequence * 7919 % 900).to_be_bytes();
+        let op = fixture.op(MUTABLE, &key, Some(&key));
+        let appended = fixture.append(sequence, &[op], false);
+        fixture.memtable.publish(&appended);
+    }
+    let memtable = &fixture.memtable;
+    let mut standing = memtable.cursor();
+    assert!(!memtable.order(10));
+    standing.seek_first();
+    let collect = || {
+        let mut cursor = memtable.cursor();
+        cursor.seek_first();
+        let mut all = Vec::new();
+        while let Some(entry) = cursor.entry() {
+            all.push((entry.key.to_vec(), std::cmp::Reverse(entry.sequence)));
+            cursor.next();
+        }
+        all
+    };
+    let all = collect();
+    assert_eq!(all.len(), 1000);
+    assert!(all.is_sorted());
+    assert!(memtable.order(0), "the seek has ordered everything");
+    assert_eq!(standing.entry().map(|entry| entry.key), Some(&[0; 8][..]));
 }
 
 #[test]

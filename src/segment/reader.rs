@@ -216,6 +216,7 @@ impl Segment {
 
     /// Reads the stored filter with this many bits a key, verified piece by piece: the tail, the
     /// piece checksums, then [`PIECE_BYTES`] at a time. Errors are those of reading; damage is no error.
+    /// A whole tail is kept: the first lookup need not read it again.
     pub fn load_filter(
         &self,
         files: &FileTable,
@@ -223,12 +224,16 @@ impl Segment {
         counts: &mut ReadCounts,
     ) -> Result<FilterLoad> {
         let file = files.open(&self.slot, counts)?;
-        let (footer, _) = match self.read_footer(&file, "load filter", counts) {
+        let (footer, fences) = match self.read_footer(&file, "load filter", counts) {
             Err(error) if *error.kind() == ErrorKind::Corruption => {
                 return Ok(FilterLoad::Absent(error));
             }
             tail => tail?,
         };
+        if self.fences_intact(&footer, &fences) {
+            self.tail
+                .get_or_init(|| Tail::new(&footer, decode_fences(&fences)));
+        }
         let stored = footer.layout.filters.iter();
         let mut stored = stored.filter(|filter| filter.shape.bits_per_key == bits_per_key);
         let Some(section) = stored.next() else {
@@ -274,12 +279,7 @@ impl Segment {
         let file = files.open(&self.slot, counts)?;
         let (footer, fences) = self.read_footer(&file, OPERATION, counts)?;
         let page_fences = match self.fences_intact(&footer, &fences) {
-            true => fences
-                .as_chunks()
-                .0
-                .iter()
-                .map(|fence| u32::from_le_bytes(*fence))
-                .collect(),
+            true => decode_fences(&fences),
             false => self.rebuild_fences(&file, &footer, counts)?,
         };
         Ok(Tail::new(&footer, page_fences))
@@ -432,6 +432,12 @@ impl Segment {
             FooterFault::Newer(found, what) => newer(operation, self.name(), offset, found, what),
         }
     }
+}
+
+/// Page fences as they are stored.
+fn decode_fences(bytes: &[u8]) -> Vec<u32> {
+    let fences = bytes.as_chunks().0.iter();
+    fences.map(|fence| u32::from_le_bytes(*fence)).collect()
 }
 
 /// The error for a format newer than this build.

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use sealstone::env::{FileName, IoError, IoErrorKind, IoResult};
+use sealstone::env::{FileKind, FileName, IoError, IoErrorKind, IoResult};
 
 use super::state::State;
 use super::{DiskOptions, SimulatedPanic};
@@ -30,6 +30,21 @@ pub enum Place {
 pub struct CrashPoint {
     /// The number of the mutating call, from 0.
     pub mutation: u64,
+    /// Where in it.
+    pub place: Place,
+    /// Whether the process dies by unwinding instead of at once.
+    pub panic: bool,
+}
+
+/// When the process dies, told by the kind of call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AimedCrash {
+    /// The kind of call.
+    pub call: Call,
+    /// On which kind of file; `None` is any.
+    pub file: Option<FileKind>,
+    /// How many such calls pass before it.
+    pub after: u64,
     /// Where in it.
     pub place: Place,
     /// Whether the process dies by unwinding instead of at once.
@@ -59,6 +74,7 @@ pub struct Core {
     pub faults: FaultPlan,
     pub dead: bool,
     pub crash_at: Option<CrashPoint>,
+    pub crash_on: Option<AimedCrash>,
     pub recorder: Option<Vec<Recorded>>,
     pub mark: u64,
     pub mutations: u64,
@@ -109,6 +125,7 @@ impl Core {
             faults: FaultPlan::default(),
             dead: false,
             crash_at: None,
+            crash_on: None,
             recorder: None,
             mark: 0,
             mutations: 0,
@@ -139,7 +156,7 @@ impl Core {
     /// the whole of it, faults included.
     pub fn mutate<T>(
         &mut self,
-        call: Call,
+        (call, file): (Call, Option<FileName>),
         partial: impl Fn(&mut State, &mut SmallRandom),
         full: impl FnOnce(&mut Self) -> IoResult<T>,
     ) -> IoResult<T> {
@@ -149,6 +166,7 @@ impl Core {
         }
         let number = self.mutations;
         self.mutations += 1;
+        self.aim(number, call, file);
         self.record(number, Place::Before, call, None);
         self.die_at(number, Place::Before)?;
         let random =
@@ -169,6 +187,30 @@ impl Core {
         self.record(number, Place::After, call, None);
         self.die_at(number, Place::After)?;
         result
+    }
+
+    /// An aimed crash becomes a numbered one when its call comes.
+    fn aim(&mut self, number: u64, call: Call, file: Option<FileName>) {
+        let Some(aimed) = &mut self.crash_on else {
+            return;
+        };
+        let right = aimed.call == call
+            && aimed
+                .file
+                .is_none_or(|kind| file.is_some_and(|file| file.kind == kind));
+        if !right {
+            return;
+        }
+        if aimed.after > 0 {
+            aimed.after -= 1;
+            return;
+        }
+        self.crash_at = Some(CrashPoint {
+            mutation: number,
+            place: aimed.place,
+            panic: aimed.panic,
+        });
+        self.crash_on = None;
     }
 
     /// Puts what a call did into the digest and the trace.

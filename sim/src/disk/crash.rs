@@ -36,6 +36,9 @@ pub enum Keep {
     Everything,
     /// What this seed says.
     Seeded(u64),
+    /// Of the pending things in the order of [`super::state::State::pending_things`], those whose bit
+    /// is set; a file's changes all or none.
+    Mask(u64),
 }
 
 /// What orders the survivors.
@@ -133,6 +136,7 @@ pub fn survivors_of(inode: &Inode, id: u32, survivors: &Survivors, cut: Option<u
             inode.sync();
             return inode.durable;
         }
+        Keep::Mask(_) => return inode.durable.clone(),
         Keep::Seeded(_) if inode.pending.is_empty() => return inode.durable.clone(),
         Keep::Seeded(_) => {}
     }

@@ -110,7 +110,7 @@ impl Core {
                 .inode_mut(file.id)
                 .write(stamp, &bytes[..count], offset);
         };
-        self.mutate(Call::Write, partial, |core| {
+        self.mutate((Call::Write, Some(file.name)), partial, |core| {
             let result = core.write_now(file, bytes, offset);
             let code = result.map_or(u64::MAX, |count| count as u64);
             core.note(
@@ -134,6 +134,7 @@ impl Core {
             let mut random = SmallRandom::new(seed);
             match fault {
                 Fault::LostWrite => return Ok(count),
+                Fault::Zero => return Ok(0),
                 Fault::MisdirectedWrite => {
                     self.misdirect(file.id, bytes, offset, &mut random);
                     return Ok(count);
@@ -187,7 +188,7 @@ impl Core {
         let partial = |state: &mut State, random: &mut SmallRandom| {
             state.inode_mut(file.id).sync_in_part(random);
         };
-        self.mutate(Call::SyncData, partial, |core| {
+        self.mutate((Call::SyncData, Some(file.name)), partial, |core| {
             let result = core.sync_now(file);
             let code = u64::from(result.is_err());
             core.note(Call::SyncData, Some(file.name), [code, 0, 0], &[]);
@@ -239,7 +240,7 @@ impl Core {
             let stamp = state.next_stamp();
             state.inode_mut(file.id).set_len(stamp, length);
         };
-        self.mutate(Call::SetLen, partial, |core| {
+        self.mutate((Call::SetLen, Some(file.name)), partial, |core| {
             core.note(Call::SetLen, Some(file.name), [length, 0, 0], &[]);
             core.check(Call::SetLen, Some(file.name))?;
             let shrinks = length < core.state.inode(file.id).live.len();
@@ -263,7 +264,7 @@ impl Core {
                 state.inode_mut(file.id).set_len(stamp, reached);
             }
         };
-        self.mutate(Call::Allocate, partial, |core| {
+        self.mutate((Call::Allocate, Some(file.name)), partial, |core| {
             core.note(Call::Allocate, Some(file.name), [length, 0, 0], &[]);
             core.check(Call::Allocate, Some(file.name))?;
             let before = core.state.inode(file.id).reserved_bytes;

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use sealstone::env::FileName;
 use sealstone::sync::Mutex;
 
-pub use self::core::{CrashPoint, Place, Recorded};
+pub use self::core::{AimedCrash, CrashPoint, Place, Recorded};
 pub use crash::{Crash, Keep, Order, Survivors};
 pub use inode::{Strength, SyncFailure};
 
@@ -95,6 +95,7 @@ impl SimDisk {
         new.faults.add_hits(core.faults.hits());
         new.digest = core.digest;
         new.violations.clone_from(&core.violations);
+        new.trace = core.trace.as_ref().map(|_| Vec::new());
         drop(new);
         next
     }
@@ -117,6 +118,11 @@ impl SimDisk {
     /// The process dies there.
     pub fn crash_at(&self, point: Option<CrashPoint>) {
         self.core.lock().crash_at = point;
+    }
+
+    /// The process dies at such a call.
+    pub fn crash_on(&self, aimed: Option<AimedCrash>) {
+        self.core.lock().crash_on = aimed;
     }
 
     /// Whether the process is dead.

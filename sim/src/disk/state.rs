@@ -215,6 +215,22 @@ impl State {
         }
     }
 
+    /// How many things a crash may lose or keep: name changes, then files with changed bytes.
+    pub fn pending_things(&self) -> u32 {
+        let files = self.inodes.values().filter(|i| !i.pending.is_empty());
+        (self.pending.len() + files.count()) as u32
+    }
+
+    /// Whether a mask keeps the pending bytes of a file.
+    fn mask_keeps(&self, mask: u64, id: u32) -> bool {
+        let before = self.inodes.range(..id);
+        let before = before
+            .filter(|(_, inode)| !inode.pending.is_empty())
+            .count();
+        let bit = self.pending.len() + before;
+        bit < 64 && mask >> bit & 1 == 1
+    }
+
     /// The disk as the next life finds it.
     pub fn after(&self, crash: &Crash) -> Self {
         match crash {
@@ -244,7 +260,14 @@ impl State {
         let mut inodes = BTreeMap::new();
         let mut used_bytes = 0;
         for id in names.values() {
-            let mut inode = self.inode(*id).after_power_loss(*id, survivors, cut);
+            let mut survivors = *survivors;
+            if let Keep::Mask(mask) = survivors.keep {
+                survivors.keep = match self.mask_keeps(mask, *id) {
+                    true => Keep::Everything,
+                    false => Keep::Nothing,
+                };
+            }
+            let mut inode = self.inode(*id).after_power_loss(*id, &survivors, cut);
             let blocks = inode.live.len().next_multiple_of(BLOCK_BYTES);
             // A sparse file takes less than its length says.
             inode.reserved_bytes = inode.reserved_bytes.min(blocks);
@@ -291,9 +314,10 @@ impl State {
             }
             _ => self.pending.len(),
         };
-        for pending in &self.pending[..length] {
+        for (bit, pending) in self.pending[..length].iter().enumerate() {
             let kept = match (survivors.keep, survivors.order) {
                 (Keep::Nothing, _) => false,
+                (Keep::Mask(mask), _) => bit < 64 && mask >> bit & 1 == 1,
                 (Keep::Everything, _) | (Keep::Seeded(_), Order::PrefixPerFile) => true,
                 (Keep::Seeded(_), Order::PrefixGlobal) => cut.is_none_or(|cut| pending.stamp < cut),
                 (Keep::Seeded(_), Order::AnySubset) => random.chance(bias, 4),

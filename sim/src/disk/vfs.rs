@@ -57,7 +57,7 @@ impl Vfs for SimDisk {
         let partial = |state: &mut State, random: &mut SmallRandom| {
             state.root = random.chance(1, 2);
         };
-        core.mutate(Call::CreateRoot, partial, |core| {
+        core.mutate((Call::CreateRoot, None), partial, |core| {
             core.note(Call::CreateRoot, None, [0; 3], &[]);
             core.state.root = true;
             Ok(())
@@ -81,7 +81,7 @@ impl Vfs for SimDisk {
                 state.create(name);
             }
         };
-        let id = core.mutate(Call::CreateNew, partial, |core| {
+        let id = core.mutate((Call::CreateNew, Some(name)), partial, |core| {
             core.note(Call::CreateNew, Some(name), [0; 3], &[]);
             core.check(Call::CreateNew, Some(name))?;
             core.need_descriptor()?;
@@ -103,7 +103,7 @@ impl Vfs for SimDisk {
                 state.rename(from, to, id);
             }
         };
-        core.mutate(Call::Rename, partial, |core| {
+        core.mutate((Call::Rename, Some(from)), partial, |core| {
             core.note(
                 Call::Rename,
                 Some(from),
@@ -124,7 +124,7 @@ impl Vfs for SimDisk {
         let partial = |state: &mut State, _: &mut SmallRandom| {
             state.unlink(name);
         };
-        core.mutate(Call::Unlink, partial, |core| {
+        core.mutate((Call::Unlink, Some(name)), partial, |core| {
             core.note(Call::Unlink, Some(name), [0; 3], &[]);
             core.check(Call::Unlink, Some(name))?;
             let id = core.state.unlink(name).ok_or(ENOENT)?;
@@ -154,7 +154,7 @@ impl Vfs for SimDisk {
         let partial = |state: &mut State, random: &mut SmallRandom| {
             state.sync_names_in_part(random);
         };
-        core.mutate(Call::SyncDir, partial, |core| {
+        core.mutate((Call::SyncDir, None), partial, |core| {
             core.note(Call::SyncDir, None, [0; 3], &[]);
             if !core.state.root {
                 return Err(ENOENT);

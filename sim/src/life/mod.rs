@@ -156,12 +156,15 @@ pub fn run<S: Subject>(choices: Choices, base: &S::Options, limits: &RunLimits) 
         digest: 0,
         trace: limits.trace.then(Vec::new),
     };
+    if limits.trace {
+        run.env.disk.start_trace();
+    }
     let violation = run.lives().err();
     run.report(violation)
 }
 
 /// Panics thrown to end a process are no news; all others are printed as ever.
-fn silence_simulated_panics() {
+pub(crate) fn silence_simulated_panics() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         let earlier = std::panic::take_hook();
@@ -380,6 +383,7 @@ impl<S: Subject> Run<S> {
     }
 
     fn did(&mut self, what: String) {
+        self.take_disk_trace();
         if let Some(trace) = &mut self.trace {
             trace.push(format!("{:5} {what}", self.steps));
         }

@@ -166,6 +166,8 @@ fn filters_say_no_only_to_absent_keys_and_load_as_built() {
         if bits == 12 {
             assert_eq!(Some(&filter), summary.filter.as_ref());
         }
+        // Read with the filter, so that the first lookup is no first touch.
+        assert!(segment.known_tail().is_some());
         segment.set_filter(Some(Arc::new(filter)));
         counts.filter_tests = 0;
         for record in &records {

@@ -1,0 +1,50 @@
+//! The store's options by name.
+
+use std::time::Duration;
+
+use sealstone::Options;
+
+use super::Wrong;
+use super::machine::Machine;
+
+/// Sets one option.
+pub fn set(options: Options, name: &str, value: &str, machine: &Machine) -> Result<Options, Wrong> {
+    let flag = || match value {
+        "true" | "yes" => Ok(true),
+        "false" | "no" => Ok(false),
+        other => Err(Wrong::Text(format!("{name} is true or false, not {other}"))),
+    };
+    let number = || machine.size(value);
+    let small = || {
+        let value = number()?;
+        u32::try_from(value).map_err(|_| Wrong::Text(format!("{name} {value} is too large")))
+    };
+    Ok(match name {
+        "create" => options.create(flag()?),
+        "read_only" => options.read_only(flag()?),
+        "memory_bytes" => options.memory_bytes(number()?),
+        "write_region_bytes" => options.write_region_bytes(number()?),
+        "filter_budget_bytes" => options.filter_budget_bytes(number()?),
+        "scan_bytes" => options.scan_bytes(number()?),
+        "chunk_bytes" => options.chunk_bytes(small()?),
+        "block_records" => options.block_records(small()?),
+        "seal_records" => options.seal_records(small()?),
+        "seal_bytes" => options.seal_bytes(number()?),
+        "batch_records_max" => options.batch_records_max(small()?),
+        "batch_bytes_max" => options.batch_bytes_max(number()?),
+        "pinned_generations_max" => options.pinned_generations_max(small()?),
+        "queue_slots" => options.queue_slots(small()?),
+        "descriptors_max" => options.descriptors_max(small()?),
+        "hash_bits" => options.hash_bits(
+            u8::try_from(number()?).map_err(|_| Wrong::Text("hash_bits is too large".into()))?,
+        ),
+        "family_seed" => options.family_seed([number()? as u8; 16]),
+        "write_deadline" => options.write_deadline(Duration::from_millis(number()?)),
+        "output_buffer_bytes" => options.output_buffer_bytes(small()?),
+        "cursor_buffer_bytes" => options.cursor_buffer_bytes(small()?),
+        "key_fence_bytes" => options.key_fence_bytes(small()?),
+        "manifest_roll_bytes" => options.manifest_roll_bytes(number()?),
+        "retry_delay" => options.retry_delay(Duration::from_millis(number()?)),
+        other => return Err(format!("no option {other}").into()),
+    })
+}
