@@ -8,27 +8,26 @@ use crate::sync::Arc;
 /// The bytes of a value: a copy that belongs to the caller. Cheap to clone, free of the store: it stays
 /// valid whatever happens to the store, its snapshots or its files.
 #[derive(Clone)]
-pub struct Value {
-    buffer: Arc<Vec<u8>>,
-    range: Range<usize>,
+pub struct Value(Bytes);
+
+#[derive(Clone)]
+enum Bytes {
+    /// Just the value: one allocation.
+    Own(Arc<[u8]>),
+    /// A large value in the buffer that it was read into.
+    In(Arc<Vec<u8>>, Range<usize>),
 }
 
 impl Value {
-    pub(crate) fn from_vec(bytes: Vec<u8>) -> Self {
-        let range = 0..bytes.len();
-        Self {
-            buffer: Arc::new(bytes),
-            range,
-        }
+    pub(crate) fn copied(bytes: &[u8]) -> Self {
+        Self(Bytes::Own(Arc::from(bytes)))
     }
 
     /// A part of a buffer that was read; `range` is clipped to it.
     pub(crate) fn from_buffer(buffer: Vec<u8>, range: Range<usize>) -> Self {
         let end = range.end.min(buffer.len());
-        Self {
-            range: range.start.min(end)..end,
-            buffer: Arc::new(buffer),
-        }
+        let range = range.start.min(end)..end;
+        Self(Bytes::In(Arc::new(buffer), range))
     }
 
     /// The bytes as a vector of their own.
@@ -41,7 +40,10 @@ impl Deref for Value {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.buffer[self.range.clone()]
+        match &self.0 {
+            Bytes::Own(bytes) => bytes,
+            Bytes::In(buffer, range) => buffer.get(range.clone()).unwrap_or_default(),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::allocations;
 use crate::delay::delayed;
 use crate::engine::{self, Engine};
-use crate::figures::{new_histogram, ratio, resident_bytes};
+use crate::figures::{new_histogram, ratio, resident_bytes, thread_processor_time};
 use crate::keys::{Batch, Source};
 use crate::load::LoadOptions;
 use crate::target::Target;
@@ -71,6 +71,8 @@ pub struct LookupRow {
     pub p99_ns: u64,
     /// The mean.
     pub mean_ns: f64,
+    /// Processor time of a lookup, the harness's share included.
+    pub processor_ns: f64,
     /// Filters in memory.
     pub filter_bytes: u64,
     /// Memory of the process.
@@ -140,7 +142,9 @@ fn measure(
     latency.reset();
     let before = engine.store.stats();
     let (count, bytes) = allocations::of_thread();
+    let processor = thread_processor_time();
     look_up(engine, &keys, workload, &mut out, &mut latency)?;
+    let processor = thread_processor_time() - processor;
     let after = allocations::of_thread();
     let stats = engine.store.stats();
     let each = |of: fn(&Stats) -> u64| ratio((of(&stats) - of(&before)) as f64, lookups as f64);
@@ -162,6 +166,7 @@ fn measure(
         p50_ns: latency.value_at_quantile(0.5),
         p99_ns: latency.value_at_quantile(0.99),
         mean_ns: latency.mean(),
+        processor_ns: ratio(processor.as_nanos() as f64, lookups as f64),
         filter_bytes: stats.filter_bytes,
         resident_bytes: resident_bytes(),
     })
@@ -190,12 +195,13 @@ impl LookupRow {
     /// One line for people.
     pub fn summary(&self) -> String {
         format!(
-            "{} segments, {}: p50 {} ns, p99 {} ns, {:.3} reads of {:.0} bytes, {:.3} candidates, {:.3} in \
+            "{} segments, {}: p50 {} ns, p99 {} ns, processor {:.0} ns, {:.3} reads of {:.0} bytes, {:.3} candidates, {:.3} in \
              vain, {:.3} opens, {:.2} allocations of {:.0} bytes",
             self.segments,
             self.workload,
             self.p50_ns,
             self.p99_ns,
+            self.processor_ns,
             self.reads,
             self.bytes,
             self.candidates,

@@ -1,7 +1,7 @@
 //! Counters: always on, relaxed, read by `stats()`.
 
 use crate::segment::ReadCounts;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -17,15 +17,35 @@ impl Counter {
     }
 }
 
-/// What the engine counts.
+/// Stripes of the lookup counters: about as many as threads that look up at once.
+const STRIPES: usize = 16;
+
+/// What lookups count. Each thread has its stripe, on cache lines of its own: one counter for all would
+/// be what lookups of several threads wait for.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+#[repr(align(128))]
+pub(crate) struct LookupStripe {
     pub lookups: Counter,
     pub reads: Counter,
     pub read_bytes: Counter,
     pub candidates: Counter,
     pub false_candidates: Counter,
     pub filter_tests: Counter,
+}
+
+/// Which stripe a thread counts in.
+fn stripe_of_thread() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static OWN: usize = NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES;
+    }
+    OWN.try_with(|own| *own).unwrap_or(0)
+}
+
+/// What the engine counts.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    lookup_stripes: [LookupStripe; STRIPES],
     pub scan_reads: Counter,
     pub scan_bytes: Counter,
     pub commits: Counter,
@@ -57,16 +77,31 @@ impl Counters {
         }
     }
 
+    /// The lookup counters of this thread.
+    pub fn of_lookups(&self) -> &LookupStripe {
+        &self.lookup_stripes[stripe_of_thread()]
+    }
+
+    /// A lookup counter over all threads.
+    pub fn lookup_sum(&self, counter: impl Fn(&LookupStripe) -> &Counter) -> u64 {
+        self.lookup_stripes
+            .iter()
+            .map(|stripe| counter(stripe).get())
+            .sum()
+    }
+
     /// Adds what one lookup did; nothing is written for a lookup that met no run.
     pub fn add_lookup(&self, counts: &ReadCounts) {
-        if counts.filter_tests > 0 {
-            self.filter_tests.add(counts.filter_tests);
+        if counts.filter_tests == 0 && counts.reads == 0 {
+            return;
         }
+        let stripe = self.of_lookups();
+        stripe.filter_tests.add(counts.filter_tests);
         if counts.reads > 0 {
-            self.reads.add(counts.reads);
-            self.read_bytes.add(counts.bytes);
-            self.candidates.add(counts.candidates);
-            self.false_candidates.add(counts.false_candidates);
+            stripe.reads.add(counts.reads);
+            stripe.read_bytes.add(counts.bytes);
+            stripe.candidates.add(counts.candidates);
+            stripe.false_candidates.add(counts.false_candidates);
         }
     }
 }
