@@ -297,7 +297,12 @@ impl Engine {
             let detail = "a read-only open keeps the live logs in memory (write_region_bytes)";
             return Err(Error::new(kind, "recover", detail));
         }
-        recovered.log = None;
+        if let Some(log) = recovered.log.take() {
+            // The copy was made for an open generation; the segments replace it.
+            let name = FileName::log(log.number);
+            drop(log);
+            self.maintenance.lock().unlinks.push_back(name);
+        }
         for kind in KeyspaceKind::ALL {
             if open.memory.counts(kind).records() > 0 {
                 let output = self.write_segment(&open, kind)?;
