@@ -4,12 +4,16 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::time::Duration;
 
+use crate::choices::Choices;
 use crate::disk::Strength;
 use crate::explore::{Limits, explore};
 use crate::life::RunLimits;
 use crate::script::standard;
+use crate::shrink::shrink;
 use crate::subject::Subject;
-use crate::sweep::{SweepOptions, SweepReport, describe, run_seed, sweep};
+use crate::sweep::{
+    SEEDS_FOR_ALL, SweepOptions, SweepReport, describe, expected_hits, run_seed, sweep, twice,
+};
 
 /// The engine that the command runs.
 type Engine = crate::store::SimStore;
@@ -26,6 +30,7 @@ struct Arguments {
     seed: Option<u64>,
     rounds: Option<u32>,
     trace: bool,
+    plan: Option<String>,
 }
 
 fn parse(arguments: &[String]) -> Result<Arguments, String> {
@@ -46,6 +51,7 @@ fn parse(arguments: &[String]) -> Result<Arguments, String> {
             "--seed" => parsed.seed = Some(number()?),
             "--jobs" => parsed.jobs = Some(number()?.max(1) as usize),
             "--rounds" => parsed.rounds = Some(number()? as u32),
+            "--plan" => parsed.plan = Some(value.clone()),
             "--json" => parsed.json = Some(value.clone()),
             "--seeds" => {
                 let (from, to) = value.split_once("..").ok_or("--seeds needs A..B")?;
@@ -71,7 +77,7 @@ fn parse(arguments: &[String]) -> Result<Arguments, String> {
 /// Arguments that make no sense, or a file that can't be written.
 pub fn execute(arguments: &[String]) -> Result<bool, String> {
     let Some((command, rest)) = arguments.split_first() else {
-        return Err("commands: sweep, run, replay, exhaust".into());
+        return Err("commands: sweep, run, replay, shrink, digest, exhaust".into());
     };
     if command == "replay" {
         return crate::corpus::replay(rest);
@@ -80,6 +86,8 @@ pub fn execute(arguments: &[String]) -> Result<bool, String> {
     match command.as_str() {
         "sweep" => run_sweep(&parsed, &arguments.join(" ")),
         "run" => run_one(&parsed),
+        "shrink" => run_shrink(&parsed),
+        "digest" => run_digest(&parsed),
         "exhaust" => run_exhaust(&parsed),
         other => Err(format!("no command {other}")),
     }
@@ -106,10 +114,13 @@ fn run_sweep(parsed: &Arguments, line: &str) -> Result<bool, String> {
     }
     let seconds = took.as_secs_f64();
     println!(
-        "{} seeds, {} steps, {} crashes, {} failures, {:.0} seeds/s, {:.0} steps/s",
+        "{} seeds, {} steps ({:.0} a seed), {} crashes ({:.1} a seed), {} failures, {:.0} seeds/s, \
+         {:.0} steps/s",
         report.seeds,
         report.steps,
+        report.steps as f64 / report.seeds.max(1) as f64,
         report.crashes,
+        report.crashes as f64 / report.seeds.max(1) as f64,
         report.failures.len(),
         report.seeds as f64 / seconds,
         report.steps as f64 / seconds
@@ -118,13 +129,21 @@ fn run_sweep(parsed: &Arguments, line: &str) -> Result<bool, String> {
         let text = format!(
             "{{\"tool\":\"sealstone-sim sweep\",\"commit\":\"{}\",\"machine\":\"{} {}\",\
              \"arguments\":\"{line}\",\"rows\":[{row}]}}\n",
-            option_env!("SEALSTONE_COMMIT").unwrap_or("unknown"),
+            env!("SEALSTONE_COMMIT"),
             std::env::consts::OS,
             std::env::consts::ARCH
         );
         write(file, &text)?;
     }
-    Ok(report.failures.is_empty())
+    let dead = if report.seeds < SEEDS_FOR_ALL {
+        Vec::new()
+    } else {
+        report.dead(&expected_hits())
+    };
+    if !dead.is_empty() {
+        println!("never happened: {}", dead.join(", "));
+    }
+    Ok(report.failures.is_empty() && dead.is_empty())
 }
 
 fn row(report: &SweepReport, strength: Option<Strength>, took: Duration) -> String {
@@ -170,6 +189,66 @@ fn run_one(parsed: &Arguments) -> Result<bool, String> {
     );
     println!("swarm: {}", report.swarm);
     Ok(true)
+}
+
+fn run_limits(parsed: &Arguments) -> RunLimits {
+    RunLimits {
+        strength: parsed.strength,
+        ..RunLimits::default()
+    }
+}
+
+/// Makes a failing seed small, tells it, and writes it as a plan if a plan can tell it.
+fn run_shrink(parsed: &Arguments) -> Result<bool, String> {
+    let seed = parsed.seed.ok_or("shrink needs --seed N")?;
+    let limits = run_limits(parsed);
+    let report = run_seed::<Engine>(seed, &Engine::options(), &limits);
+    if report.failure.is_none() {
+        println!("seed {seed} does not fail");
+        return Ok(true);
+    }
+    let Some(shrunk) = shrink::<Engine>(report.recording, &Engine::options(), &limits) else {
+        return Err("the recorded run does not fail: S21".into());
+    };
+    let telling = RunLimits {
+        history: true,
+        plan: true,
+        ..limits
+    };
+    let choices = Choices::recorded(shrunk.recording);
+    let told = crate::life::run::<Engine>(choices, &Engine::options(), &telling);
+    println!("{}", describe(seed, &told, parsed.strength));
+    println!("{} runs, {} steps are left", shrunk.runs, told.steps);
+    let Some(failure) = &told.failure else {
+        return Err("the shrunk run does not fail again: S21".into());
+    };
+    let text = told.plan.join("\n") + "\nexpect model\n";
+    let again = crate::plan::run_plan(&text);
+    match &again {
+        Err(failed) if failed.rule == Some(failure.violation.rule) => println!("{failed}"),
+        other => println!("the plan does not tell it: {other:?}"),
+    }
+    if let Some(file) = &parsed.plan {
+        write(file, &text)?;
+    }
+    Ok(false)
+}
+
+/// Equal choices give equal traces and equal bytes.
+fn run_digest(parsed: &Arguments) -> Result<bool, String> {
+    let seed = parsed.seed.ok_or("digest needs --seed N")?;
+    let limits = run_limits(parsed);
+    let base = Engine::options();
+    let report = crate::life::run::<Engine>(Choices::seed(seed), &base, &limits);
+    let report = twice::<Engine>(report, Choices::seed(seed), &base, &limits);
+    println!(
+        "seed {seed}: trace {:016x}, bytes {:016x}",
+        report.digest, report.bytes
+    );
+    if let Some(failure) = &report.failure {
+        println!("{}", failure.violation);
+    }
+    Ok(report.failure.is_none())
 }
 
 fn run_exhaust(parsed: &Arguments) -> Result<bool, String> {

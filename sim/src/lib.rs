@@ -13,6 +13,7 @@ pub mod mini;
 pub mod model;
 pub mod plan;
 pub mod script;
+pub mod shrink;
 pub mod store;
 pub mod subject;
 pub mod sweep;

@@ -3,6 +3,9 @@
 //! ```text
 //! sealstone-sim sweep --seeds A..B [--strength honest|adversarial] [--jobs N] [--json FILE]
 //! sealstone-sim run --seed N [--strength honest|adversarial] [--trace]
+//! sealstone-sim replay FILE|DIRECTORY...
+//! sealstone-sim shrink --seed N [--strength S] [--plan FILE]
+//! sealstone-sim digest --seed N [--strength S]
 //! sealstone-sim exhaust [--rounds N] [--jobs N]
 //! ```
 //! It ends with 0 only if every rule held.

@@ -308,6 +308,7 @@ impl Subject for Mini {
     type Options = Plant;
     type Ticket = ();
     type View = ();
+    type Held = Vec<u8>;
     type Cursor = ();
 
     fn kinds() -> Vec<KeyspaceKind> {

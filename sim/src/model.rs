@@ -259,7 +259,23 @@ impl Model {
         sequence: u64,
         answer: &[(Vec<u8>, Vec<u8>)],
     ) -> Result<(), Violation> {
-        let forward: Vec<(&[u8], &[u8])> = self.scan(keyspace, sequence).collect();
+        self.check_part(rule, (keyspace, reverse), sequence, &|_| true, answer)
+    }
+
+    /// Compares a scan of the keys that `part` says with the state at `sequence`.
+    ///
+    /// # Errors
+    /// `rule`, with the first difference.
+    pub fn check_part(
+        &self,
+        rule: &'static str,
+        (keyspace, reverse): (usize, bool),
+        sequence: u64,
+        part: &dyn Fn(&[u8]) -> bool,
+        answer: &[(Vec<u8>, Vec<u8>)],
+    ) -> Result<(), Violation> {
+        let forward = self.scan(keyspace, sequence).filter(|(key, _)| part(key));
+        let forward: Vec<(&[u8], &[u8])> = forward.collect();
         let count = forward.len();
         let right = |index: usize| {
             let index = if reverse {

@@ -6,18 +6,20 @@ use sealstone::env::{Env, FileKind, FileName};
 use sealstone::types::KeyspaceKind;
 use sealstone::{
     Audit, Batch, Durability, Error, ErrorKind, Iter, Keyspace, KeyspaceOptions, Options, Snapshot,
-    Store, Ticket,
+    Store, Ticket, Value,
 };
 
 use crate::choices::{Choices, Purpose};
 use crate::disk::SimDisk;
 use crate::model::Op;
-use crate::subject::{Answer, Item, Stop, StopKind, Subject};
+use crate::plan;
+use crate::subject::{Answer, Figures, Item, Stop, StopKind, Subject};
 
 /// A store with its keyspaces.
 pub struct SimStore {
     store: Store,
     keyspaces: Vec<Keyspace>,
+    wide_hash: bool,
 }
 
 const KEYSPACES: [(&str, KeyspaceKind); 2] = [
@@ -55,6 +57,23 @@ fn collect(items: impl Iterator<Item = sealstone::Result<Item>>) -> Answer<Vec<I
 }
 
 impl SimStore {
+    fn with_keyspaces(store: Store, options: &Options) -> Answer<Self> {
+        let mut keyspaces = Vec::new();
+        for (name, kind) in KEYSPACES {
+            let options = match kind {
+                KeyspaceKind::WriteOnce => KeyspaceOptions::write_once(),
+                KeyspaceKind::Mutable => KeyspaceOptions::mutable(),
+            };
+            keyspaces.push(store.keyspace(name, options).map_err(stop)?);
+        }
+        let wide_hash = format!("{options:?}").contains("hash_bits: 46");
+        Ok(Self {
+            store,
+            keyspaces,
+            wide_hash,
+        })
+    }
+
     /// An error of a write: if it poisoned the store, nobody knows what reached the disk.
     fn write_stop(&self, error: Error) -> Stop {
         let poisoned = self.store.audit().poisoned;
@@ -94,6 +113,7 @@ impl Subject for SimStore {
     type Ticket = Ticket;
     type View = Snapshot;
     type Cursor = Iter;
+    type Held = Value;
 
     fn kinds() -> Vec<KeyspaceKind> {
         KEYSPACES.map(|(_, kind)| kind).to_vec()
@@ -108,7 +128,7 @@ impl Subject for SimStore {
         let c = choices;
         let mut options = base.clone();
         if life == 1 {
-            options = options.hash_bits(*c.pick(Purpose::Swarm, &[8, 46, 12, 20]));
+            options = options.hash_bits(*c.pick(Purpose::Swarm, &[46, 8, 20, 46, 12]));
         }
         options
             .write_region_bytes(512 << 10)
@@ -117,7 +137,7 @@ impl Subject for SimStore {
             .filter_budget_bytes(*c.pick(Purpose::Swarm, &[4096, 0, 512, 1 << 20]))
             .queue_slots(1 + c.below(Purpose::Swarm, 3))
             .pinned_generations_max(c.below(Purpose::Swarm, 4))
-            .descriptors_max(*c.pick(Purpose::Swarm, &[0, 2, 4, 16]))
+            .descriptors_max(*c.pick(Purpose::Swarm, &[0, 16, 4, 2, 0, 16]))
             .block_records(*c.pick(Purpose::Swarm, &[8, 2, 64]))
             .output_buffer_bytes(*c.pick(Purpose::Swarm, &[512, 256, 4096]))
             .cursor_buffer_bytes(*c.pick(Purpose::Swarm, &[512, 256, 4096]))
@@ -127,15 +147,76 @@ impl Subject for SimStore {
 
     fn open(env: &Env, options: &Options) -> Answer<Self> {
         let store = Store::open_with(env.clone(), options.clone()).map_err(stop)?;
-        let mut keyspaces = Vec::new();
-        for (name, kind) in KEYSPACES {
-            let options = match kind {
-                KeyspaceKind::WriteOnce => KeyspaceOptions::write_once(),
-                KeyspaceKind::Mutable => KeyspaceOptions::mutable(),
-            };
-            keyspaces.push(store.keyspace(name, options).map_err(stop)?);
+        Self::with_keyspaces(store, options)
+    }
+
+    fn reopen(&self, options: &Options) -> Option<Answer<Self>> {
+        let store = self.store.reopen_with(options.clone()).map_err(stop);
+        Some(store.and_then(|store| Self::with_keyspaces(store, options)))
+    }
+
+    fn open_reading(env: &Env, options: &Options) -> Option<Answer<Self>> {
+        let options = options.clone().read_only(true);
+        let store = Store::open_with(env.clone(), options.clone()).map_err(stop);
+        Some(store.and_then(|store| Self::with_keyspaces(store, &options)))
+    }
+
+    fn figures(&self) -> Figures {
+        let stats = self.store.stats();
+        Figures {
+            reads: stats.reads,
+            candidates: stats.candidates,
+            opens: stats.opens,
+            installed: stats.flushed_segments,
+            wide_hash: self.wide_hash,
         }
-        Ok(Self { store, keyspaces })
+    }
+
+    fn plan_options(options: &Options) -> Vec<String> {
+        plan::options_of(options)
+    }
+
+    fn plan_keyspace(keyspace: usize) -> String {
+        KEYSPACES[keyspace].0.to_string()
+    }
+
+    fn plan_job(&self, index: usize) -> String {
+        let jobs = self.store.runnable();
+        jobs.get(index)
+            .map_or("none", |job| plan::job_name(*job))
+            .to_string()
+    }
+
+    fn get_into(&self, keyspace: usize, key: &[u8]) -> Answer<Option<Vec<u8>>> {
+        let mut value = b"left over".to_vec();
+        let found = self.keyspaces[keyspace].get_into(key, &mut value);
+        Ok(found.map_err(stop)?.then_some(value))
+    }
+
+    fn contains(&self, keyspace: usize, key: &[u8]) -> Answer<bool> {
+        self.keyspaces[keyspace].contains(key).map_err(stop)
+    }
+
+    fn hold(&self, keyspace: usize, key: &[u8]) -> Option<Answer<Option<Value>>> {
+        Some(self.keyspaces[keyspace].get(key).map_err(stop))
+    }
+
+    fn range(
+        &self,
+        keyspace: usize,
+        (from, to): (&[u8], &[u8]),
+        reverse: bool,
+    ) -> Option<Answer<Vec<Item>>> {
+        let iter = self.keyspaces[keyspace].range(from..to).map_err(stop);
+        Some(iter.and_then(|iter| match reverse {
+            true => collect(iter.rev()),
+            false => collect(iter),
+        }))
+    }
+
+    fn prefix(&self, keyspace: usize, prefix: &[u8]) -> Option<Answer<Vec<Item>>> {
+        let iter = self.keyspaces[keyspace].prefix(prefix).map_err(stop);
+        Some(iter.and_then(collect))
     }
 
     fn recovered(&self) -> u64 {
@@ -263,6 +344,23 @@ impl Subject for SimStore {
 
     fn close(&self) -> Answer<()> {
         self.store.close().map_err(|error| self.write_stop(error))
+    }
+
+    fn at_rest(&self, disk: &SimDisk) -> Result<(), String> {
+        let audit = self.store.audit();
+        let state = disk.state();
+        let unknown: Vec<_> = state
+            .names()
+            .keys()
+            .filter(|name| !audit.files.contains(name))
+            .collect();
+        if !unknown.is_empty() || !audit.unlinks.is_empty() {
+            let waiting = &audit.unlinks;
+            return Err(format!(
+                "{unknown:?} are of no use, {waiting:?} should be gone"
+            ));
+        }
+        Ok(())
     }
 
     fn audit(&self, disk: &SimDisk) -> Result<(), (&'static str, String)> {

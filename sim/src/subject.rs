@@ -52,6 +52,21 @@ pub type Answer<T> = Result<T, Stop>;
 /// A key with its value.
 pub type Item = (Vec<u8>, Vec<u8>);
 
+/// What a subject counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Figures {
+    /// Reads of lookups.
+    pub reads: u64,
+    /// Runs that lookups looked into.
+    pub candidates: u64,
+    /// Files opened.
+    pub opens: u64,
+    /// Segments installed by flushes.
+    pub installed: u64,
+    /// Whether the hash is so wide that two keys never share it.
+    pub wide_hash: bool,
+}
+
 /// An engine under test.
 pub trait Subject: Sized {
     /// How it is opened.
@@ -62,6 +77,8 @@ pub trait Subject: Sized {
     type View;
     /// An iterator.
     type Cursor;
+    /// Bytes that a read handed out.
+    type Held: AsRef<[u8]>;
 
     /// The kinds of its keyspaces, which open creates.
     fn kinds() -> Vec<KeyspaceKind>;
@@ -120,6 +137,66 @@ pub trait Subject: Sized {
             .collect()
     }
 
+    /// Reads a key into a buffer that had other bytes.
+    fn get_into(&self, keyspace: usize, key: &[u8]) -> Answer<Option<Vec<u8>>> {
+        self.get(keyspace, key)
+    }
+
+    /// Whether a key has a value.
+    fn contains(&self, keyspace: usize, key: &[u8]) -> Answer<bool> {
+        Ok(self.get(keyspace, key)?.is_some())
+    }
+
+    /// Reads a key and keeps what was handed out. `None`: nothing can be kept.
+    fn hold(&self, _keyspace: usize, _key: &[u8]) -> Option<Answer<Option<Self::Held>>> {
+        None
+    }
+
+    /// Reads the keys from the first to before the second. `None`: it can't.
+    fn range(
+        &self,
+        _keyspace: usize,
+        _bounds: (&[u8], &[u8]),
+        _reverse: bool,
+    ) -> Option<Answer<Vec<Item>>> {
+        None
+    }
+
+    /// Reads the keys with a prefix. `None`: it can't.
+    fn prefix(&self, _keyspace: usize, _prefix: &[u8]) -> Option<Answer<Vec<Item>>> {
+        None
+    }
+
+    /// Closes it and opens it again. `None`: it can't.
+    fn reopen(&self, _options: &Self::Options) -> Option<Answer<Self>> {
+        None
+    }
+
+    /// Opens what is there for reading only. `None`: it can't.
+    fn open_reading(_env: &Env, _options: &Self::Options) -> Option<Answer<Self>> {
+        None
+    }
+
+    /// What it counted so far.
+    fn figures(&self) -> Figures {
+        Figures::default()
+    }
+
+    /// Lines of a plan that set these options. Empty: plans don't know this engine.
+    fn plan_options(_options: &Self::Options) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// A keyspace's name in plans.
+    fn plan_keyspace(keyspace: usize) -> String {
+        keyspace.to_string()
+    }
+
+    /// A runnable job's name in plans.
+    fn plan_job(&self, index: usize) -> String {
+        index.to_string()
+    }
+
     /// Reads a keyspace.
     fn scan(&self, keyspace: usize, reverse: bool) -> Answer<Vec<Item>>;
 
@@ -175,6 +252,14 @@ pub trait Subject: Sized {
 
     /// Closes the store.
     fn close(&self) -> Answer<()> {
+        Ok(())
+    }
+
+    /// With nothing left to do: whether the disk holds exactly what the store is made of.
+    ///
+    /// # Errors
+    /// What is too much.
+    fn at_rest(&self, _disk: &SimDisk) -> Result<(), String> {
         Ok(())
     }
 

@@ -54,14 +54,35 @@ pub struct SweepReport {
 /// Runs one seed.
 pub fn run_seed<S: Subject>(seed: u64, base: &S::Options, limits: &RunLimits) -> RunReport {
     let report = run::<S>(Choices::seed(seed), base, limits);
+    if report.failure.is_some() && !limits.history {
+        // Again, with the last steps told: telling costs as much as running.
+        let telling = RunLimits {
+            history: true,
+            ..*limits
+        };
+        return run::<S>(Choices::seed(seed), base, &telling);
+    }
     if report.failure.is_some() || !seed.is_multiple_of(TWICE_EVERY) {
         return report;
     }
-    let again = run::<S>(Choices::seed(seed), base, limits);
-    if again.digest == report.digest {
+    twice::<S>(report, Choices::seed(seed), base, limits)
+}
+
+/// Makes a run again: equal choices must give equal traces and equal bytes (S21).
+pub fn twice<S: Subject>(
+    report: RunReport,
+    choices: Choices,
+    base: &S::Options,
+    limits: &RunLimits,
+) -> RunReport {
+    let again = run::<S>(choices, base, limits);
+    if (again.digest, again.bytes) == (report.digest, report.bytes) {
         return report;
     }
-    let what = format!("digest {:016x}, then {:016x}", report.digest, again.digest);
+    let what = format!(
+        "trace {:016x}, then {:016x}; bytes {:016x}, then {:016x}",
+        report.digest, again.digest, report.bytes, again.bytes
+    );
     let failure = crate::life::RunFailure {
         violation: Violation::new("S21", what),
         step: report.steps,
@@ -72,6 +93,40 @@ pub fn run_seed<S: Subject>(seed: u64, base: &S::Options, limits: &RunLimits) ->
         ..report
     }
 }
+
+/// What must have happened in a sweep of at least [`SEEDS_FOR_ALL`] seeds: every fault, every kind of
+/// step and of end.
+pub fn expected_hits() -> Vec<String> {
+    let faults = crate::faults::Fault::ALL.iter().map(|fault| fault.name());
+    let features = [
+        "write",
+        "submit",
+        "no-op",
+        "conflict",
+        "refused",
+        "failing-closure",
+        "scan",
+        "range",
+        "prefix",
+        "get-into",
+        "contains",
+        "hold",
+        "snapshot",
+        "iterator",
+        "job",
+        "install",
+        "reopen",
+        "read-only",
+        "rot",
+        "end-kill",
+        "end-power",
+        "end-close",
+    ];
+    faults.chain(features).map(String::from).collect()
+}
+
+/// From so many seeds on a fault or feature that never took effect fails a sweep.
+pub const SEEDS_FOR_ALL: u64 = 2000;
 
 /// Runs all seeds.
 pub fn sweep<S: Subject>(options: &SweepOptions<S::Options>) -> SweepReport {

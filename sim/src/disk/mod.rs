@@ -214,6 +214,18 @@ impl SimDisk {
             .collect()
     }
 
+    /// A digest of the names and bytes of all files, as a process sees them and as the device has them.
+    pub fn content_digest(&self) -> u64 {
+        let mut digest = 0u64;
+        for (name, bytes) in self.live_files().iter().chain(&self.durable_files()) {
+            let crc = crc32c::crc32c_append(crc32c::crc32c(name.to_string().as_bytes()), bytes);
+            digest = (digest ^ u64::from(crc))
+                .wrapping_mul(0x9FB2_1C65_1E98_DF25)
+                .rotate_left(29);
+        }
+        digest
+    }
+
     /// The bytes of every file that are certain to survive.
     pub fn durable_files(&self) -> BTreeMap<FileName, Vec<u8>> {
         let core = self.core.lock();

@@ -2,11 +2,14 @@
 
 use std::collections::VecDeque;
 
+use sealstone::env::FileName;
+
 use super::{End, Open, Run};
 use crate::choices::Purpose;
-use crate::disk::{Crash, Keep, Order, Survivors};
+use crate::disk::{Crash, DiskOptions, Keep, Order, SimDisk, Survivors};
+use crate::env::SimEnv;
 use crate::model::Violation;
-use crate::subject::Subject;
+use crate::subject::{StopKind, Subject};
 
 impl<S: Subject> Run<S> {
     /// The life ends between two steps.
@@ -21,6 +24,7 @@ impl<S: Subject> Run<S> {
                 ..
             } = open;
             drop((walks, views));
+            self.plan_line(|| "try close".into());
             let closed = self.guarded(|run| match subject.close() {
                 Ok(()) => Ok(()),
                 Err(_) if run.env.disk.is_dead() => Err(End::Dead),
@@ -33,7 +37,7 @@ impl<S: Subject> Run<S> {
             drop(subject);
             match closed {
                 Ok(()) => {
-                    self.did("closed".into());
+                    self.did(|| "closed".into());
                     self.hit("end-close");
                     let held = self.env.disk.descriptors();
                     if held != 0 {
@@ -41,6 +45,7 @@ impl<S: Subject> Run<S> {
                         return Err(Violation::new("S14", what));
                     }
                     if !self.env.disk.state().shut_down {
+                        self.plan_crash(&Crash::Kill);
                         self.env = self.env.restart(&Crash::Kill);
                         return Ok(true);
                     }
@@ -100,7 +105,8 @@ impl<S: Subject> Run<S> {
             Crash::Power(survivors)
         };
         self.hit(if kill { "end-kill" } else { "end-power" });
-        self.did(format!("{crash:?}"));
+        self.did(|| format!("{crash:?}"));
+        self.plan_crash(&crash);
         self.take_disk_trace();
         self.note_damage();
         self.env = self.env.restart(&crash);
@@ -122,16 +128,77 @@ impl<S: Subject> Run<S> {
         let (name, bytes) = self.choices.pick(Purpose::Fault, &files).clone();
         let offset = u64::from(self.choices.below(Purpose::Fault, bytes.len() as u32));
         let bits = self.choices.below(Purpose::Fault, 3);
+        let place = self.plan_place(name);
         match bits {
-            0 => self
-                .env
-                .disk
-                .flip(name, offset, 1 << self.choices.below(Purpose::Fault, 8)),
-            1 => self.env.disk.overwrite(name, offset, &[0xA5; 64]),
-            _ => self.env.disk.displace(name, offset / 512 * 512, 0, 512),
+            0 => {
+                let mask = 1 << self.choices.below(Purpose::Fault, 8);
+                self.plan_line(|| format!("flip {place} {offset} {mask}"));
+                self.env.disk.flip(name, offset, mask)
+            }
+            1 => {
+                self.plan_line(|| format!("overwrite {place} {offset} repeat:64:hex:a5"));
+                self.env.disk.overwrite(name, offset, &[0xA5; 64])
+            }
+            _ => {
+                let from = offset / 512 * 512;
+                self.plan_line(|| format!("displace {place} {from} 0 512"));
+                self.env.disk.displace(name, from, 0, 512)
+            }
         };
         self.damaged = true;
         self.hit("rot");
-        self.did(format!("rot {bits} in {name} at {offset}"));
+        self.did(|| format!("rot {bits} in {name} at {offset}"));
+    }
+
+    /// How a plan names a file.
+    fn plan_place(&self, name: FileName) -> String {
+        let kind = format!("{:?}", name.kind).to_lowercase();
+        let state = self.env.disk.state();
+        let same = |other: &&FileName| other.kind == name.kind && !other.temporary;
+        let index = state.names().keys().filter(same).position(|n| *n == name);
+        format!("{kind}:{}", index.unwrap_or(0))
+    }
+
+    /// A reader opens what the last life left, on a copy: it finds what a writer may find, and changes
+    /// nothing.
+    pub(super) fn look_without_writing(&mut self) -> Result<(), Violation> {
+        if !self.choices.chance(Purpose::Workload, 1, 6) || self.model.issued == 0 || self.damaged {
+            return Ok(());
+        }
+        let disk = SimDisk::from_state(self.env.disk.state(), DiskOptions::default());
+        let env = SimEnv::on(disk);
+        let Some(opened) = S::open_reading(&env.env(), &self.options) else {
+            return Ok(());
+        };
+        let subject = match opened {
+            Ok(subject) => subject,
+            // A reader keeps the live logs in memory.
+            Err(stop) if stop.kind == StopKind::Refused => return Ok(()),
+            Err(stop) => {
+                return Err(Violation::new(
+                    "S6",
+                    format!("a reader's open: {}", stop.text),
+                ));
+            }
+        };
+        self.hit("read-only");
+        let mut model = self.model.clone();
+        model.recover(subject.recovered())?;
+        for keyspace in 0..model.keyspaces() {
+            let items = match subject.scan(keyspace, false) {
+                Ok(items) => items,
+                // More cursors than fit.
+                Err(stop) if stop.kind == StopKind::Refused => continue,
+                Err(stop) => {
+                    return Err(Violation::new("S17", format!("a reader: {}", stop.text)));
+                }
+            };
+            model.check_scan("S7", (keyspace, false), model.visible, &items)?;
+        }
+        drop(subject);
+        if env.disk.mutations() != 0 {
+            return Err(Violation::new("S6", "a reader changed the disk"));
+        }
+        Ok(())
     }
 }

@@ -9,6 +9,7 @@
 
 mod end;
 mod reads;
+mod record;
 mod steps;
 mod swarm;
 
@@ -38,6 +39,10 @@ pub struct RunLimits {
     pub steps_max: Option<u32>,
     /// Whether every step and call is written down.
     pub trace: bool,
+    /// Whether the last steps are kept for a report; a failing run is made again with it.
+    pub history: bool,
+    /// Whether the run is written down as a plan.
+    pub plan: bool,
 }
 
 /// A rule that did not hold.
@@ -64,12 +69,16 @@ pub struct RunReport {
     pub hits: BTreeMap<String, u64>,
     /// A digest of every call and answer.
     pub digest: u64,
+    /// A digest of the bytes on the disk at the end.
+    pub bytes: u64,
     /// What was drawn.
     pub recording: Recording,
     /// The rule that did not hold, if one did not.
     pub failure: Option<RunFailure>,
     /// Every step and call, if asked for.
     pub trace: Vec<String>,
+    /// The run as a plan, if asked for.
+    pub plan: Vec<String>,
 }
 
 /// Why a life stopped.
@@ -93,13 +102,16 @@ type Lived<T> = Result<T, End>;
 /// An iterator under way, with what it must yield.
 struct Walk<C> {
     cursor: C,
+    /// Its name in plans.
+    id: u64,
     items: VecDeque<(Vec<u8>, Vec<u8>)>,
 }
 
 /// What lives with an open store.
 struct Open<S: Subject> {
     walks: Vec<Walk<S::Cursor>>,
-    views: Vec<(S::View, u64)>,
+    /// Snapshots with their sequence and their name in plans.
+    views: Vec<(S::View, u64, u64)>,
     /// Tickets with the sequence each must get and whether it was to be synced.
     tickets: VecDeque<(S::Ticket, u64, bool)>,
     poisoned: bool,
@@ -126,7 +138,15 @@ struct Run<S: Subject> {
     hits: BTreeMap<String, u64>,
     history: VecDeque<String>,
     digest: u64,
+    telling: bool,
     trace: Option<Vec<String>>,
+    plan: Option<Vec<String>>,
+    /// Numbers the snapshots and iterators.
+    names: u64,
+    /// Bytes that reads handed out, with copies: they outlive every store.
+    held: VecDeque<(S::Held, Vec<u8>)>,
+    /// Segments that flushes had installed when this was last looked at.
+    installed: u64,
 }
 
 /// Makes one run of a store whose options are drawn from `base`.
@@ -154,8 +174,14 @@ pub fn run<S: Subject>(choices: Choices, base: &S::Options, limits: &RunLimits) 
         hits: BTreeMap::new(),
         history: VecDeque::new(),
         digest: 0,
+        telling: limits.trace || limits.history,
         trace: limits.trace.then(Vec::new),
+        plan: limits.plan.then(Vec::new),
+        names: 0,
+        held: VecDeque::new(),
+        installed: 0,
     };
+    run.plan_head(seed);
     if limits.trace {
         run.env.disk.start_trace();
     }
@@ -182,6 +208,8 @@ impl<S: Subject> Run<S> {
             self.clean = life == self.swarm.lives;
             if life > 1 {
                 self.options = S::draw_options(&mut self.choices, &self.options, life);
+                self.plan_lines(|run| S::plan_options(&run.options));
+                self.look_without_writing()?;
             }
             if !self.life()? {
                 return Ok(());
@@ -241,6 +269,7 @@ impl<S: Subject> Run<S> {
         let disk = self.env.disk.clone();
         disk.faults(|plan| plan.disarm());
         disk.crash_at(None);
+        self.plan_line(|| "fault off".into());
         self.struck_before = self.struck();
         let limits = match calm {
             true => crate::disk::DiskOptions::default(),
@@ -250,6 +279,7 @@ impl<S: Subject> Run<S> {
             options.capacity_bytes = limits.capacity_bytes;
             options.descriptors_max = limits.descriptors_max;
         });
+        self.plan_limits(calm);
         if calm {
             return;
         }
@@ -262,7 +292,7 @@ impl<S: Subject> Run<S> {
                 let times = if storm { 50 } else { 1 };
                 let every = after / 4;
                 let after = after - 1;
-                disk.arm(Rule {
+                let rule = Rule {
                     fault,
                     call: None,
                     file: None,
@@ -270,7 +300,9 @@ impl<S: Subject> Run<S> {
                     every,
                     times,
                     seed,
-                });
+                };
+                self.plan_rule(&rule);
+                disk.arm(rule);
             }
         }
         if self.choices.below(Purpose::Crash, 8) < self.swarm.crash_eighths {
@@ -281,29 +313,32 @@ impl<S: Subject> Run<S> {
                 &[Place::Before, Place::Inside, Place::After],
             );
             let panic = self.choices.chance(Purpose::Crash, 1, 8);
-            disk.crash_at(Some(CrashPoint {
+            let point = CrashPoint {
                 mutation,
                 place,
                 panic,
-            }));
+            };
+            self.plan_crash_point(&point);
+            disk.crash_at(Some(point));
         }
     }
 
     fn open_once(&mut self, calm: bool) -> Lived<Open<S>> {
-        self.did(format!(
-            "open, {} faults armed",
-            if calm { "no" } else { "some" }
-        ));
+        self.did(|| {
+            let faults = if calm { "no" } else { "some" };
+            format!("open, {faults} faults armed")
+        });
+        self.plan_line(|| "try open".into());
         let opened = S::open(&self.env.env(), &self.options);
         self.note_damage();
         let subject = match opened {
             Ok(subject) => subject,
             Err(stop) if self.env.disk.is_dead() => {
-                self.did(format!("open: {}", stop.text));
+                self.did(|| format!("open: {}", stop.text));
                 return Err(End::Dead);
             }
             Err(stop) if self.damaged => {
-                self.did(format!("open: {}", stop.text));
+                self.did(|| format!("open: {}", stop.text));
                 return if calm {
                     Err(End::Given)
                 } else {
@@ -312,7 +347,7 @@ impl<S: Subject> Run<S> {
             }
             Err(stop) if !calm && self.excused(&stop) => {
                 // The process gives up and ends.
-                self.did(format!("open: {}", stop.text));
+                self.did(|| format!("open: {}", stop.text));
                 return Err(End::Dead);
             }
             Err(stop) => {
@@ -321,7 +356,7 @@ impl<S: Subject> Run<S> {
             }
         };
         let recovered = subject.recovered();
-        self.did(format!("opened, recovered through {recovered}"));
+        self.did(|| format!("opened, recovered through {recovered}"));
         if self.damaged {
             self.model.durable = 0;
         }
@@ -335,7 +370,8 @@ impl<S: Subject> Run<S> {
             was_poisoned: false,
             subject,
         };
-        self.check_everything(&mut open)?;
+        self.installed = open.subject.figures().installed;
+        self.check_everything(&mut open, calm && self.clean)?;
         Ok(open)
     }
 
@@ -382,7 +418,11 @@ impl<S: Subject> Run<S> {
             || self.struck() > self.struck_before
     }
 
-    fn did(&mut self, what: String) {
+    fn did(&mut self, what: impl FnOnce() -> String) {
+        if !self.telling {
+            return;
+        }
+        let what = what();
         self.take_disk_trace();
         if let Some(trace) = &mut self.trace {
             trace.push(format!("{:5} {what}", self.steps));
@@ -439,6 +479,7 @@ impl<S: Subject> Run<S> {
             crashes: self.crashes,
             hits: self.hits,
             digest: self.digest ^ self.env.disk.digest(),
+            bytes: self.env.disk.content_digest(),
             recording: self.choices.recording().clone(),
             failure: violation.map(|violation| RunFailure {
                 violation,
@@ -446,6 +487,7 @@ impl<S: Subject> Run<S> {
                 history: self.history.into_iter().collect(),
             }),
             trace: self.trace.unwrap_or_default(),
+            plan: self.plan.unwrap_or_default(),
         }
     }
 }

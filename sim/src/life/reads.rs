@@ -3,15 +3,22 @@
 use super::{Lived, Open, Run, Walk};
 use crate::choices::Purpose;
 use crate::model::Violation;
-use crate::subject::Subject;
+use crate::plan::text::show_bytes;
+use crate::subject::{Figures, Subject};
 
 /// Snapshots and iterators held at once.
 const HELD_MAX: usize = 6;
+/// Keys read one by one after an open that is not the last.
+const KEYS_LOOKED_AT: usize = 32;
 
 impl<S: Subject> Run<S> {
     pub(super) fn get(&mut self, open: &mut Open<S>) -> Lived<()> {
         let (keyspace, key) = self.key();
+        self.plan_get("get", keyspace, &key, None);
+        let before = open.subject.figures();
         let answer = open.subject.get(keyspace, &key);
+        let after = open.subject.figures();
+        self.check_cost(&before, &after)?;
         if let Some(value) = self.settled(open, answer)? {
             let rule = self.read_rule("S7");
             let at = self.model.visible;
@@ -29,6 +36,12 @@ impl<S: Subject> Run<S> {
     pub(super) fn multi_get(&mut self, open: &mut Open<S>) -> Lived<()> {
         let count = 1 + self.choices.below(Purpose::Workload, 8);
         let keys: Vec<(usize, Vec<u8>)> = (0..count).map(|_| self.key()).collect();
+        self.plan_line(|| {
+            let words = keys.iter().map(|(keyspace, key)| {
+                format!(" {} {}", S::plan_keyspace(*keyspace), show_bytes(key))
+            });
+            format!("try multi-get{}", words.collect::<String>())
+        });
         let answer = open.subject.multi_get(&keys);
         if let Some(values) = self.settled(open, answer)? {
             let (rule, at) = (self.read_rule("S7"), self.model.visible);
@@ -45,6 +58,7 @@ impl<S: Subject> Run<S> {
             self.choices
                 .below(Purpose::Workload, self.model.keyspaces() as u32) as usize;
         let reverse = self.choices.chance(Purpose::Workload, 1, 2);
+        self.plan_scan(keyspace, if reverse { " reverse" } else { "" });
         let answer = open.subject.scan(keyspace, reverse);
         if let Some(items) = self.settled(open, answer)? {
             let (rule, at) = (self.read_rule("S7"), self.model.visible);
@@ -62,14 +76,17 @@ impl<S: Subject> Run<S> {
         let Some(answer) = open.subject.snapshot() else {
             return Ok(());
         };
-        self.did("snapshot".into());
+        self.did(|| "snapshot".into());
+        self.names += 1;
+        let id = self.names;
+        self.plan_line(|| format!("try snapshot s{id}"));
         if let Some(view) = self.settled(open, answer)? {
             let at = S::view_sequence(&view);
             if at != self.model.visible {
                 let what = format!("snapshot at {at}, visible is {}", self.model.visible);
                 return Err(Violation::new("S8", what).into());
             }
-            open.views.push((view, at));
+            open.views.push((view, at, id));
             self.hit("snapshot");
         }
         Ok(())
@@ -83,8 +100,12 @@ impl<S: Subject> Run<S> {
             .choices
             .below(Purpose::Workload, open.views.len() as u32) as usize;
         let (keyspace, key) = self.key();
-        let (view, at) = &open.views[index];
-        let (at, rule) = (*at, self.read_rule("S8"));
+        let (view, at, id) = &open.views[index];
+        let (at, id, rule) = (*at, *id, self.read_rule("S8"));
+        match whole {
+            true => self.plan_scan(keyspace, &format!(" in s{id}")),
+            false => self.plan_get("get", keyspace, &key, Some(id)),
+        }
         if whole {
             let answer = open.subject.view_scan(view, keyspace, false);
             if let Some(items) = self.settled(open, answer)? {
@@ -110,12 +131,15 @@ impl<S: Subject> Run<S> {
         let Some(answer) = open.subject.cursor(keyspace) else {
             return Ok(());
         };
+        self.names += 1;
+        let id = self.names;
+        self.plan_line(|| format!("try iterator i{id} {}", S::plan_keyspace(keyspace)));
         if let Some(cursor) = self.settled(open, answer)? {
             let items = self.model.scan(keyspace, self.model.visible);
             let items = items
                 .map(|(key, value)| (key.to_vec(), value.to_vec()))
                 .collect();
-            open.walks.push(Walk { cursor, items });
+            open.walks.push(Walk { cursor, id, items });
             self.hit("iterator");
         }
         Ok(())
@@ -130,6 +154,8 @@ impl<S: Subject> Run<S> {
             .below(Purpose::Workload, open.walks.len() as u32) as usize;
         let back = self.choices.chance(Purpose::Workload, 1, 3);
         let walk = &mut open.walks[index];
+        let id = walk.id;
+        self.plan_line(|| format!("try {} i{id}", if back { "back" } else { "next" }));
         let got = S::advance(&mut walk.cursor, back);
         let right = if back {
             walk.items.pop_back()
@@ -158,11 +184,145 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    /// Everything is read and compared, as far as no fault is in the way.
-    pub(super) fn check_everything(&mut self, open: &mut Open<S>) -> Lived<()> {
+    fn plan_get(&mut self, way: &str, keyspace: usize, key: &[u8], view: Option<u64>) {
+        self.plan_line(|| {
+            let view = view.map_or(String::new(), |id| format!(" in s{id}"));
+            let keyspace = S::plan_keyspace(keyspace);
+            format!("try {way} {keyspace} {}{view}", show_bytes(key))
+        });
+    }
+
+    fn plan_scan(&mut self, keyspace: usize, range: &str) {
+        self.plan_line(|| format!("try scan {}{range}", S::plan_keyspace(keyspace)));
+    }
+
+    /// A lookup reads a page and a record of each run it looks into; one page more where equal hash
+    /// prefixes go on, and what the first touch of a file takes.
+    fn check_cost(&mut self, before: &Figures, after: &Figures) -> Lived<()> {
+        let reads = after.reads - before.reads;
+        let candidates = after.candidates - before.candidates;
+        let opens = after.opens - before.opens;
+        if after.wide_hash && !self.damaged && reads > 3 * candidates + 3 * opens {
+            let what = format!("{reads} reads for {candidates} candidates and {opens} opens");
+            return Err(Violation::new("S20", what).into());
+        }
+        Ok(())
+    }
+
+    pub(super) fn get_other(&mut self, open: &mut Open<S>) -> Lived<()> {
+        let (keyspace, key) = self.key();
+        let at = self.model.visible;
+        let rule = self.read_rule("S7");
+        match self.choices.below(Purpose::Workload, 3) {
+            0 => {
+                self.plan_get("get-into", keyspace, &key, None);
+                let answer = open.subject.get_into(keyspace, &key);
+                if let Some(value) = self.settled(open, answer)? {
+                    let place = (keyspace, &key[..]);
+                    self.model.check_get(rule, place, at, value.as_deref())?;
+                }
+                self.hit("get-into");
+            }
+            1 => {
+                self.plan_get("contains", keyspace, &key, None);
+                let answer = open.subject.contains(keyspace, &key);
+                if let Some(found) = self.settled(open, answer)?
+                    && found != self.model.get(keyspace, &key, at).is_some()
+                {
+                    let what = format!("contains says {found} of {}", crate::model::show(&key));
+                    return Err(Violation::new(rule, what).into());
+                }
+                self.hit("contains");
+            }
+            _ => self.hold(open, keyspace, &key)?,
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, open: &mut Open<S>, keyspace: usize, key: &[u8]) -> Lived<()> {
+        let Some(answer) = open.subject.hold(keyspace, key) else {
+            return Ok(());
+        };
+        self.plan_get("get", keyspace, key, None);
+        if let Some(Some(value)) = self.settled(open, answer)? {
+            let (rule, at) = (self.read_rule("S7"), self.model.visible);
+            let bytes = value.as_ref();
+            self.model
+                .check_get(rule, (keyspace, key), at, Some(bytes))?;
+            let copy = bytes.to_vec();
+            self.held.push_back((value, copy));
+            if self.held.len() > HELD_MAX {
+                self.held.pop_front();
+            }
+            self.hit("hold");
+        }
+        Ok(())
+    }
+
+    pub(super) fn range(&mut self, open: &mut Open<S>) -> Lived<()> {
+        let (keyspace, mut from) = self.key();
+        let (rule, at) = (self.read_rule("S7"), self.model.visible);
+        if self.choices.chance(Purpose::Workload, 1, 3) {
+            from.truncate(from.len().min(2));
+            let prefix = from;
+            self.plan_scan(keyspace, &format!(" prefix {}", show_bytes(&prefix)));
+            let Some(answer) = open.subject.prefix(keyspace, &prefix) else {
+                return Ok(());
+            };
+            if let Some(items) = self.settled(open, answer)? {
+                let right = |key: &[u8]| key.starts_with(&prefix);
+                self.model
+                    .check_part(rule, (keyspace, false), at, &right, &items)?;
+                self.hit("prefix");
+            }
+            return Ok(());
+        }
+        let (_, mut to) = self.key();
+        if to < from {
+            std::mem::swap(&mut from, &mut to);
+        }
+        let reverse = self.choices.chance(Purpose::Workload, 1, 2);
+        let words = if reverse { " reverse" } else { "" };
+        let (low, high) = (show_bytes(&from), show_bytes(&to));
+        self.plan_scan(keyspace, &format!(" from {low} to {high}{words}"));
+        let Some(answer) = open.subject.range(keyspace, (&from, &to), reverse) else {
+            return Ok(());
+        };
+        if let Some(items) = self.settled(open, answer)? {
+            let right = |key: &[u8]| *key >= from[..] && *key < to[..];
+            self.model
+                .check_part(rule, (keyspace, reverse), at, &right, &items)?;
+            self.hit("range");
+        }
+        Ok(())
+    }
+
+    /// Segments that were installed since the last step hold what the generation held.
+    pub(super) fn check_installed(&mut self, open: &mut Open<S>) -> Lived<()> {
+        let installed = open.subject.figures().installed;
+        if installed == self.installed {
+            return Ok(());
+        }
+        self.installed = installed;
+        self.hit("install");
+        let (rule, at) = (self.read_rule("S11"), self.model.visible);
+        for keyspace in 0..self.model.keyspaces() {
+            self.plan_scan(keyspace, "");
+            let answer = open.subject.scan(keyspace, false);
+            if let Some(items) = self.settled(open, answer)? {
+                self.model.check_scan(rule, (keyspace, false), at, &items)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything is read and compared, as far as no fault is in the way; of the keys some, if not all
+    /// are asked for.
+    pub(super) fn check_everything(&mut self, open: &mut Open<S>, all: bool) -> Lived<()> {
         let at = self.model.visible;
         for keyspace in 0..self.model.keyspaces() {
             for reverse in [false, true] {
+                self.plan_scan(keyspace, if reverse { " reverse" } else { "" });
                 let answer = open.subject.scan(keyspace, reverse);
                 if let Some(items) = self.settled(open, answer)? {
                     let rule = self.read_rule("S7");
@@ -171,12 +331,21 @@ impl<S: Subject> Run<S> {
                 }
             }
         }
+        let count = self.model.known_keys().count();
+        let stride = if all {
+            1
+        } else {
+            count.div_ceil(KEYS_LOOKED_AT).max(1)
+        };
         let keys: Vec<(usize, Vec<u8>)> = self
             .model
             .known_keys()
+            .skip(self.steps as usize % stride)
+            .step_by(stride)
             .map(|(keyspace, key)| (keyspace, key.to_vec()))
             .collect();
         for (keyspace, key) in keys {
+            self.plan_get("get", keyspace, &key, None);
             let answer = open.subject.get(keyspace, &key);
             if let Some(value) = self.settled(open, answer)? {
                 let rule = self.read_rule("S7");

@@ -31,12 +31,16 @@ impl<S: Subject> Run<S> {
             Kind::Write => self.write(open),
             Kind::Submit => self.submit(open),
             Kind::Commit => {
-                self.did("commit".into());
+                self.did(|| "commit".into());
+                self.plan_line(|| "try commit".into());
                 let answer = open.subject.commit_step();
                 self.settled(open, answer).map(drop)
             }
             Kind::Failing => self.failing(open),
             Kind::Sync => self.sync(open),
+            Kind::GetOther => self.get_other(open),
+            Kind::Range => self.range(open),
+            Kind::Reopen => self.reopen(open),
             Kind::MultiGet => self.multi_get(open),
             Kind::Scan => self.scan(open),
             Kind::Snapshot => self.snapshot(open),
@@ -46,19 +50,23 @@ impl<S: Subject> Run<S> {
                     let index = self
                         .choices
                         .below(Purpose::Workload, open.views.len() as u32);
-                    open.views.remove(index as usize);
-                    self.did("drop a snapshot".into());
+                    let (_, _, id) = open.views.remove(index as usize);
+                    self.plan_line(|| format!("drop-snapshot s{id}"));
+                    self.did(|| "drop a snapshot".into());
                 }
                 Ok(())
             }
             Kind::Cursor => self.cursor(open),
             Kind::Advance => self.advance(open),
             Kind::DropCursor => {
-                open.walks.pop();
+                if let Some(walk) = open.walks.pop() {
+                    self.plan_line(|| format!("drop-iterator i{}", walk.id));
+                }
                 Ok(())
             }
             Kind::Seal => {
-                self.did("seal".into());
+                self.did(|| "seal".into());
+                self.plan_line(|| "try seal".into());
                 let answer = open.subject.seal();
                 self.settled(open, answer).map(drop)
             }
@@ -70,7 +78,8 @@ impl<S: Subject> Run<S> {
                     PressureLevel::Critical,
                 ];
                 let level = *self.choices.pick(Purpose::Pressure, &levels);
-                self.did(format!("pressure {level:?}"));
+                self.did(|| format!("pressure {level:?}"));
+                self.plan_line(|| format!("pressure {level:?}").to_lowercase());
                 self.env.pressure.set(level);
                 Ok(())
             }
@@ -78,6 +87,7 @@ impl<S: Subject> Run<S> {
                 let ms = u64::from(self.choices.below(Purpose::Pressure, 5000));
                 self.env.clock.advance(Duration::from_millis(ms));
                 self.env.clock.jump_wall(ms as i64 * 3 - 7000);
+                self.plan_line(|| format!("clock {ms}"));
                 Ok(())
             }
         }
@@ -97,7 +107,14 @@ impl<S: Subject> Run<S> {
         if let Err((rule, what)) = open.subject.audit(&self.env.disk) {
             return Err(Violation::new(rule, what).into());
         }
-        Ok(())
+        if self
+            .held
+            .iter()
+            .any(|(held, copy)| held.as_ref() != &copy[..])
+        {
+            return Err(Violation::new("S10", "bytes that were handed out changed").into());
+        }
+        self.check_installed(open)
     }
 
     /// Passes an answer on, or says why there is none: dead, excused (`None`), or a violation.
@@ -106,7 +123,7 @@ impl<S: Subject> Run<S> {
             Ok(value) => return Ok(Some(value)),
             Err(stop) => stop,
         };
-        self.did(format!("  -> {:?} {}", stop.kind, stop.text));
+        self.did(|| format!("  -> {:?} {}", stop.kind, stop.text));
         if self.env.disk.is_dead() {
             return Err(End::Dead);
         }
@@ -180,10 +197,11 @@ impl<S: Subject> Run<S> {
     fn write(&mut self, open: &mut Open<S>) -> Lived<()> {
         let (ops, synced) = (self.batch(), self.synced());
         let verdict = self.model.verdict(&ops);
-        self.did(format!(
-            "write {} ops, synced {synced}: {verdict:?}",
-            ops.len()
-        ));
+        self.did(|| {
+            let count = ops.len();
+            format!("write {count} ops, synced {synced}: {verdict:?}")
+        });
+        self.plan_batch("batch", &ops, synced, false);
         let issued = self.model.issued;
         if open.poisoned {
             return match open.subject.write(&ops, synced) {
@@ -256,7 +274,8 @@ impl<S: Subject> Run<S> {
             return Ok(());
         }
         let issued = self.model.issued;
-        self.did(format!("submit {} ops, synced {synced}", ops.len()));
+        self.did(|| format!("submit {} ops, synced {synced}", ops.len()));
+        self.plan_batch(&format!("submit t{}", issued + 1), &ops, synced, false);
         match open.subject.submit(&ops, synced) {
             None => Ok(()),
             Some(Ok(ticket)) => {
@@ -303,6 +322,7 @@ impl<S: Subject> Run<S> {
 
     fn failing(&mut self, open: &mut Open<S>) -> Lived<()> {
         let ops = self.batch();
+        self.plan_batch("batch", &ops, false, true);
         let answer = open.subject.write_failing(&ops);
         match answer {
             None => Ok(()),
@@ -315,7 +335,8 @@ impl<S: Subject> Run<S> {
     }
 
     fn sync(&mut self, open: &mut Open<S>) -> Lived<()> {
-        self.did("sync".into());
+        self.did(|| "sync".into());
+        self.plan_line(|| "try sync".into());
         let answer = open.subject.sync();
         if self.settled(open, answer)?.is_some() {
             self.poll(open)?;
@@ -334,18 +355,83 @@ impl<S: Subject> Run<S> {
         }
         let index = self.choices.below(Purpose::Schedule, count as u32) as usize;
         let quantum = self.choices.log_uniform(Purpose::Schedule, 7);
-        self.did(format!("job {index} of {count}, quantum {quantum}"));
+        self.did(|| format!("job {index} of {count}, quantum {quantum}"));
+        self.plan_line(|| format!("try job {} {quantum}", open.subject.plan_job(index)));
         let answer = open.subject.run_job(index, quantum);
         self.settled(open, answer)?;
         self.hit("job");
         Ok(())
     }
 
+    /// Closes the store and opens it with other options. What was queued is committed by that, or refused.
+    fn reopen(&mut self, open: &mut Open<S>) -> Lived<()> {
+        for (_, _, id) in std::mem::take(&mut open.views) {
+            self.plan_line(|| format!("drop-snapshot s{id}"));
+        }
+        for walk in std::mem::take(&mut open.walks) {
+            self.plan_line(|| format!("drop-iterator i{}", walk.id));
+        }
+        self.options = S::draw_options(&mut self.choices, &self.options, 2);
+        self.plan_lines(|run| S::plan_options(&run.options));
+        self.did(|| "reopen".into());
+        self.plan_line(|| "try reopen".into());
+        let Some(answer) = open.subject.reopen(&self.options) else {
+            return Ok(());
+        };
+        if self.env.disk.is_dead() {
+            return Err(End::Dead);
+        }
+        let poisoned = open.poisoned;
+        // Unsettled tickets were resolved by the close.
+        open.was_poisoned = poisoned;
+        if !poisoned {
+            self.poll(open)?;
+        }
+        open.tickets.clear();
+        self.note_damage();
+        let subject = match answer {
+            Ok(subject) => subject,
+            Err(stop) if self.damaged || self.excused(&stop) => {
+                self.did(|| format!("  -> {:?} {}", stop.kind, stop.text));
+                // The process gives up and ends.
+                return Err(End::Dead);
+            }
+            Err(stop) => {
+                let what = format!("reopen fails without reason: {:?} {}", stop.kind, stop.text);
+                return Err(Violation::new("S6", what).into());
+            }
+        };
+        open.subject = subject;
+        (open.poisoned, open.was_poisoned) = (false, false);
+        self.installed = open.subject.figures().installed;
+        if self.damaged {
+            self.model.durable = 0;
+        }
+        self.model.recover(open.subject.recovered())?;
+        self.hit("reopen");
+        Ok(())
+    }
+
+    /// With nothing left to do and nobody reading, the disk holds what the store is made of.
+    fn check_files_at_rest(&mut self, open: &mut Open<S>) -> Lived<()> {
+        if self.damaged {
+            return Ok(());
+        }
+        match open.subject.at_rest(&self.env.disk) {
+            Ok(()) => Ok(()),
+            Err(what) => Err(Violation::new("S9", what).into()),
+        }
+    }
+
     /// The end of the last life: no faults, room enough. Everything must come to rest and be right.
     pub(super) fn last_words(&mut self, open: &mut Open<S>) -> Lived<()> {
         for index in 0..open.views.len() {
-            let (view, at) = &open.views[index];
-            let at = *at;
+            let (view, at, id) = &open.views[index];
+            let (at, id) = (*at, *id);
+            for keyspace in 0..self.model.keyspaces() {
+                let name = S::plan_keyspace(keyspace);
+                self.plan_line(|| format!("try scan {name} in s{id}"));
+            }
             let answers: Vec<_> = (0..self.model.keyspaces())
                 .map(|keyspace| open.subject.view_scan(view, keyspace, false))
                 .collect();
@@ -356,8 +442,13 @@ impl<S: Subject> Run<S> {
                 }
             }
         }
-        open.views.clear();
-        open.walks.clear();
+        for (_, _, id) in std::mem::take(&mut open.views) {
+            self.plan_line(|| format!("drop-snapshot s{id}"));
+        }
+        for walk in std::mem::take(&mut open.walks) {
+            self.plan_line(|| format!("drop-iterator i{}", walk.id));
+        }
+        self.plan_line(|| "pressure normal".into());
         self.env.pressure.set(PressureLevel::Normal);
         if open.poisoned && self.damaged {
             return Ok(());
@@ -365,6 +456,7 @@ impl<S: Subject> Run<S> {
         self.drain(open)?;
         let ops = [Op::put(self.model.keyspaces() - 1, "last words", "x")];
         let expected = self.model.issue(&ops);
+        self.plan_batch("batch", &ops, true, false);
         match open.subject.write(&ops, true) {
             Ok(got) => self.acknowledge(got, expected, true)?,
             Err(_) if self.damaged => self.model.retract_after(expected - 1),
@@ -375,10 +467,12 @@ impl<S: Subject> Run<S> {
         }
         self.drain(open)?;
         self.after_step(open)?;
-        self.check_everything(open)
+        self.check_everything(open, true)?;
+        self.check_files_at_rest(open)
     }
 
     fn drain(&mut self, open: &mut Open<S>) -> Lived<()> {
+        self.plan_line(|| "try settle".into());
         for _ in 0..DRAIN_ROUNDS_MAX {
             self.env.clock.advance(Duration::from_secs(1));
             if open.subject.jobs() == 0 {

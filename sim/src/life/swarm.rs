@@ -24,6 +24,12 @@ pub enum Kind {
     Failing,
     /// Make everything durable.
     Sync,
+    /// Read a key in another way: into a buffer, whether it is there, to keep.
+    GetOther,
+    /// Read a part of a keyspace.
+    Range,
+    /// Close and open again with other options.
+    Reopen,
     /// Read several keys.
     MultiGet,
     /// Read a keyspace.
@@ -54,7 +60,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them; the simplest first.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::Get,
         Self::Write,
         Self::Submit,
@@ -74,6 +80,9 @@ impl Kind {
         Self::Job,
         Self::Pressure,
         Self::Clock,
+        Self::GetOther,
+        Self::Range,
+        Self::Reopen,
     ];
 
     /// How often it comes where it is on, relative to the others.
@@ -82,10 +91,10 @@ impl Kind {
             Self::Write | Self::Job => 24,
             Self::Get => 16,
             Self::Submit | Self::Commit | Self::Advance => 8,
-            Self::ViewGet | Self::MultiGet => 4,
+            Self::ViewGet | Self::MultiGet | Self::GetOther | Self::Range => 4,
             Self::Scan | Self::ViewScan | Self::Seal => 2,
             Self::Sync | Self::Snapshot | Self::Cursor | Self::DropView | Self::DropCursor => 3,
-            Self::Failing | Self::Pressure | Self::Clock => 1,
+            Self::Failing | Self::Pressure | Self::Clock | Self::Reopen => 1,
         }
     }
 
@@ -158,7 +167,7 @@ impl Swarm {
             kinds,
             faults,
             lives: 1 + c.below(Purpose::Swarm, 5),
-            steps_max: 20 + c.below(Purpose::Swarm, 180),
+            steps_max: 20 + c.below(Purpose::Swarm, 380),
             keys: *c.pick(Purpose::Swarm, &[4, 16, 64, 200, 5000]),
             key_shape: c.below(Purpose::Swarm, 3),
             value_bits: 1 + c.below(Purpose::Swarm, 11),

@@ -2,7 +2,7 @@
 //! the plan holds by name.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use sealstone::env::FileName;
@@ -19,6 +19,7 @@ use crate::env::SimEnv;
 use crate::model::{Model, Violation};
 use crate::script::Mark;
 use crate::store::check_audit;
+use crate::subject::Item;
 
 /// Rounds of one `for`, at most.
 const ROUNDS_MAX: i128 = 10_000_000;
@@ -52,7 +53,8 @@ pub struct Machine {
     pub stores: BTreeMap<String, Opened>,
     pub current: String,
     pub snapshots: BTreeMap<String, Snapshot>,
-    pub iterators: BTreeMap<String, Iter>,
+    /// Iterators with what they must still yield.
+    pub iterators: BTreeMap<String, (Iter, VecDeque<Item>)>,
     pub tickets: BTreeMap<String, Queued>,
     pub held: BTreeMap<String, (Value, Vec<u8>)>,
     pub images: BTreeMap<String, BTreeMap<FileName, Vec<u8>>>,

@@ -23,6 +23,9 @@ mod writes;
 
 use std::fmt;
 
+pub(crate) use options::options_of;
+pub(crate) use writes::job_name;
+
 use crate::model::Violation;
 
 /// What a plan did.

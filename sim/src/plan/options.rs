@@ -48,3 +48,63 @@ pub fn set(options: Options, name: &str, value: &str, machine: &Machine) -> Resu
         other => return Err(format!("no option {other}").into()),
     })
 }
+
+/// The lines of a plan that set these options: their own text, word by word.
+pub(crate) fn options_of(options: &Options) -> Vec<String> {
+    let text = format!("{options:?}");
+    let inner = text.trim_start_matches("Options { ").trim_end_matches(" }");
+    let mut lines = vec!["options tiny".to_string()];
+    // Commas inside of brackets do not separate.
+    let mut depth = 0;
+    let separates = |c: char| {
+        depth += i32::from("([".contains(c)) - i32::from(")]".contains(c));
+        c == ',' && depth == 0
+    };
+    for field in inner.split(separates) {
+        let Some((name, value)) = field.trim().split_once(": ") else {
+            continue;
+        };
+        let value = value
+            .strip_prefix("Some(")
+            .map_or(value, |value| value.trim_end_matches(')'));
+        let value = match value {
+            "None" => continue,
+            value if value.starts_with('[') => {
+                value[1..].split(',').next().unwrap_or("0").to_string()
+            }
+            value => milliseconds(value).unwrap_or_else(|| value.to_string()),
+        };
+        if name != "background" {
+            lines.push(format!("option {name} {value}"));
+        }
+    }
+    lines
+}
+
+/// A duration's text in milliseconds.
+fn milliseconds(text: &str) -> Option<String> {
+    let plain = |digits: &str| digits.parse::<u64>().ok();
+    match text.strip_suffix("ms") {
+        Some(digits) => plain(digits).map(|ms| ms.to_string()),
+        None => plain(text.strip_suffix('s')?).map(|seconds| (seconds * 1000).to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_come_back_from_their_lines() {
+        let options = Options::tiny()
+            .queue_slots(3)
+            .retry_delay(Duration::from_secs(7));
+        let machine = Machine::new();
+        let mut again = Options::tiny();
+        for line in &options_of(&options)[1..] {
+            let words: Vec<&str> = line.split(' ').collect();
+            again = set(again, words[1], words[2], &machine).unwrap();
+        }
+        assert_eq!(format!("{options:?}"), format!("{again:?}"));
+    }
+}

@@ -1,6 +1,7 @@
 //! Steps that read, and the readers that a plan holds by name.
 
-use std::ops::Bound;
+use std::collections::VecDeque;
+use std::ops::{Bound, RangeBounds};
 
 use sealstone::{Error, Iter};
 
@@ -8,6 +9,7 @@ use super::Wrong;
 use super::machine::{Called, Machine};
 use super::text::{self, show_bytes};
 use crate::model::Violation;
+use crate::subject::Item;
 
 /// Which part of a keyspace, seen from where, in which direction.
 #[derive(Default)]
@@ -20,6 +22,14 @@ pub struct Range {
 }
 
 impl Range {
+    fn holds(&self, key: &[u8]) -> bool {
+        let bound = |bound: &Option<Bound<Vec<u8>>>| bound.clone().unwrap_or(Bound::Unbounded);
+        let bounds = (bound(&self.from), bound(&self.to));
+        let prefix = self.prefix.as_deref();
+        // A prefix stands for the whole range, as in the call.
+        prefix.map_or_else(|| bounds.contains(&key.to_vec()), |p| key.starts_with(p))
+    }
+
     /// Reads the words up to one that does not belong to a range; returns the rest.
     pub fn read<'w, 'a>(mut words: &'w [&'a str]) -> Result<(Self, &'w [&'a str]), Wrong> {
         let mut range = Self::default();
@@ -66,12 +76,15 @@ impl Machine {
         rest: &[&str],
     ) -> Result<Option<Result<(), Error>>, Wrong> {
         let called = match (first, rest) {
-            ("get", [keyspace, key]) => self.get(keyspace, key, None)?.map(drop),
-            ("get", [keyspace, key, "in", name]) => self.get(keyspace, key, Some(name))?.map(drop),
+            ("get", [keyspace, key]) => self.checked_get(keyspace, key, None)?,
+            ("get", [keyspace, key, "in", name]) => self.checked_get(keyspace, key, Some(name))?,
+            ("get-into", [keyspace, key]) => self.get_into(keyspace, key)?,
+            ("contains", [keyspace, key]) => self.contains(keyspace, key)?,
+            ("multi-get", places) => self.multi_get(places)?,
             ("scan", [keyspace, range @ ..]) => {
                 let (range, rest) = Range::read(range)?;
                 nothing_left(rest)?;
-                self.scan(keyspace, &range)?.map(drop)
+                self.checked_scan(keyspace, &range)?
             }
             ("snapshot", [name]) => self.snapshot(name)?,
             ("drop-snapshot", [name]) => {
@@ -82,8 +95,10 @@ impl Machine {
             ("iterator", [name, keyspace, range @ ..]) => {
                 let (range, rest) = Range::read(range)?;
                 nothing_left(rest)?;
+                let items = self.right_items(keyspace, &range)?;
                 self.iterate(keyspace, &range)?.map(|iterator| {
-                    self.iterators.insert((*name).to_string(), iterator);
+                    self.iterators
+                        .insert((*name).to_string(), (iterator, items));
                 })
             }
             ("drop-iterator", [name]) => {
@@ -121,6 +136,99 @@ impl Machine {
                 snapshot.get(keyspace, &key)
             }
         })
+    }
+
+    /// The sequence that a read sees, and the rule that it breaks if it is wrong.
+    fn seen(&self, snapshot: Option<&str>) -> (u64, &'static str) {
+        let snapshot = snapshot.and_then(|name| self.snapshots.get(name));
+        match snapshot {
+            _ if self.damaged => (snapshot.map_or(self.model.visible, |s| s.sequence()), "S18"),
+            Some(snapshot) => (snapshot.sequence(), "S8"),
+            None => (self.model.visible, "S7"),
+        }
+    }
+
+    fn checked_get(&self, keyspace: &str, key: &str, snapshot: Option<&str>) -> Called {
+        let value = match self.get(keyspace, key, snapshot)? {
+            Ok(value) => value,
+            Err(error) => return Ok(Err(error)),
+        };
+        let (at, rule) = self.seen(snapshot);
+        let place = (self.keyspace_index(keyspace)?, &text::bytes(key)?[..]);
+        self.model.check_get(rule, place, at, value.as_deref())?;
+        Ok(Ok(()))
+    }
+
+    fn get_into(&self, keyspace: &str, key: &str) -> Called {
+        let key = text::bytes(key)?;
+        let mut value = b"left over".to_vec();
+        let found = match self.keyspace(keyspace)?.get_into(&key, &mut value) {
+            Ok(found) => found.then_some(&value[..]),
+            Err(error) => return Ok(Err(error)),
+        };
+        let (at, rule) = self.seen(None);
+        let place = (self.keyspace_index(keyspace)?, &key[..]);
+        self.model.check_get(rule, place, at, found)?;
+        Ok(Ok(()))
+    }
+
+    fn contains(&self, keyspace: &str, key: &str) -> Called {
+        let key = text::bytes(key)?;
+        let found = match self.keyspace(keyspace)?.contains(&key) {
+            Ok(found) => found,
+            Err(error) => return Ok(Err(error)),
+        };
+        let (at, rule) = self.seen(None);
+        let index = self.keyspace_index(keyspace)?;
+        match self.model.get(index, &key, at).is_some() == found {
+            true => Ok(Ok(())),
+            false => Err(Violation::new(rule, format!("contains says {found}")).into()),
+        }
+    }
+
+    fn multi_get(&self, places: &[&str]) -> Called {
+        let (pairs, rest) = places.as_chunks::<2>();
+        nothing_left(rest)?;
+        let mut keys = Vec::new();
+        for [keyspace, key] in pairs {
+            keys.push((*keyspace, text::bytes(key)?));
+        }
+        let mut asked = Vec::new();
+        for (keyspace, key) in &keys {
+            asked.push((self.keyspace(keyspace)?, &key[..]));
+        }
+        let values = match self.opened()?.store.multi_get(&asked) {
+            Ok(values) => values,
+            Err(error) => return Ok(Err(error)),
+        };
+        let (at, rule) = self.seen(None);
+        for ((keyspace, key), value) in keys.iter().zip(values) {
+            let place = (self.keyspace_index(keyspace)?, &key[..]);
+            self.model.check_get(rule, place, at, value.as_deref())?;
+        }
+        Ok(Ok(()))
+    }
+
+    fn checked_scan(&self, keyspace: &str, range: &Range) -> Called {
+        let items = match self.scan(keyspace, range)? {
+            Ok(items) => items,
+            Err(error) => return Ok(Err(error)),
+        };
+        let (at, rule) = self.seen(range.snapshot.as_deref());
+        let index = (self.keyspace_index(keyspace)?, range.reverse);
+        let part = |key: &[u8]| range.holds(key);
+        self.model.check_part(rule, index, at, &part, &items)?;
+        Ok(Ok(()))
+    }
+
+    /// What an iterator over this must yield, from the front.
+    fn right_items(&self, keyspace: &str, range: &Range) -> Result<VecDeque<Item>, Wrong> {
+        let (at, _) = self.seen(range.snapshot.as_deref());
+        let items = self.model.scan(self.keyspace_index(keyspace)?, at);
+        Ok(items
+            .filter(|(key, _)| range.holds(key))
+            .map(|(key, value)| (key.to_vec(), value.to_vec()))
+            .collect())
     }
 
     fn snapshot(&mut self, name: &str) -> Called {
@@ -181,7 +289,7 @@ impl Machine {
 
     fn advance(&mut self, name: &str, back: bool, right: &[&str]) -> Called {
         let iterator = self.iterators.get_mut(name);
-        let iterator = iterator.ok_or_else(|| format!("no iterator {name}"))?;
+        let (iterator, items) = iterator.ok_or_else(|| format!("no iterator {name}"))?;
         let item = if back {
             iterator.next_back()
         } else {
@@ -191,6 +299,20 @@ impl Machine {
             Ok(item) => item,
             Err(error) => return Ok(Err(error)),
         };
+        let known = if back {
+            items.pop_back()
+        } else {
+            items.pop_front()
+        };
+        if got != known {
+            let rule = if self.damaged { "S18" } else { "S8" };
+            let key = |item: &Option<Item>| {
+                let key = item.as_ref().map(|(key, _)| show_bytes(key));
+                key.unwrap_or("the end".into())
+            };
+            let what = format!("got {}, right is {}", key(&got), key(&known));
+            return Err(Violation::new(rule, what).into());
+        }
         let right = match right {
             [] => return Ok(Ok(())),
             ["end"] => None,

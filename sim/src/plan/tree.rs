@@ -35,7 +35,8 @@ pub fn parse(text: &str) -> Result<Vec<Node>, PlanFailure> {
         if text.is_empty() || text.starts_with('#') {
             continue;
         }
-        let first = text.split_whitespace().next().unwrap_or("");
+        let mut words = text.split_whitespace().skip_while(|word| *word == "try");
+        let first = words.next().unwrap_or("");
         let node = Node {
             line,
             text: text.to_string(),

@@ -162,6 +162,7 @@ impl Machine {
         {
             return Err(format!("{name} does not happen to {}", call.name()).into());
         }
+        self.damaged |= fault.damages();
         self.env.disk.arm(rule);
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! Steps that write: batches, commits, seals, background jobs.
 
+use std::time::Duration;
+
 use sealstone::{Batch, Durability, Error, Job};
 
 use super::machine::{Called, Machine, Queued};
@@ -110,6 +112,7 @@ impl Machine {
             }
             ("seal", []) => self.opened()?.store.seal(),
             ("drain", []) => self.drain()?,
+            ("settle", []) => self.settle()?,
             ("job", [name]) => self.job(name, 1024)?,
             ("job", [name, quantum]) => {
                 let quantum = self.size(quantum)? as u32;
@@ -333,7 +336,22 @@ impl Machine {
         Ok(Ok(()))
     }
 
-    /// All background work, waiting for what is to be tried again.
+    /// All background work, a second between two steps, so that what failed is tried again.
+    fn settle(&mut self) -> Called {
+        let store = self.opened()?.store.clone();
+        for _ in 0..DRAIN_ROUNDS_MAX {
+            self.env.clock.advance(Duration::from_secs(1));
+            let Some(job) = store.runnable().first().copied() else {
+                return Ok(Ok(()));
+            };
+            if let Err(error) = store.run(job, 64) {
+                return Ok(Err(error));
+            }
+        }
+        Err(Violation::new("S19", "background jobs never come to an end").into())
+    }
+
+    /// All background work that is runnable now.
     fn drain(&mut self) -> Called {
         let store = self.opened()?.store.clone();
         for _ in 0..DRAIN_ROUNDS_MAX {
