@@ -372,17 +372,16 @@ pub(super) fn take_lock(env: &Env, create: bool, mode: LockMode) -> Result<Box<d
             .map_err(|cause| Error::io_dir("create", cause))?;
     } else {
         let listing = list(env)?;
-        let numbered = listing.names.iter().any(is_numbered);
         if !listing.names.contains(&FileName::MANIFEST) {
-            return Err(no_manifest(env, numbered));
+            return Err(no_manifest(env, holds_records(env, &listing)?));
         }
     }
     io::uninterrupted(|| env.vfs.try_lock(mode))
         .map_err(|cause| Error::io("open", FileName::LOCK, cause))
 }
 
-fn no_manifest(env: &Env, numbered: bool) -> Error {
-    if numbered {
+fn no_manifest(env: &Env, holds_records: bool) -> Error {
+    if holds_records {
         let detail = format!(
             "{} holds files of a store but no manifest",
             env.vfs.describe()
@@ -392,22 +391,25 @@ fn no_manifest(env: &Env, numbered: bool) -> Error {
     Error::new(ErrorKind::NotAStore, "open", env.vfs.describe())
 }
 
-/// The state of a store that does not exist yet. What a creation that was cut off left behind (logs
-/// without a frame) is no obstacle; anything else without a manifest is.
-fn fresh_state(env: &Env, settings: &Settings, listing: &Listing) -> Result<ManifestState> {
-    if !settings.create {
-        return Err(no_manifest(env, listing.names.iter().any(is_numbered)));
-    }
-    for name in listing
-        .names
-        .iter()
-        .filter(|name| is_numbered(name) && !name.temporary)
-    {
+/// Whether there is more than a creation that was cut off leaves behind: logs without a frame.
+fn holds_records(env: &Env, listing: &Listing) -> Result<bool> {
+    let numbered = |name: &&FileName| is_numbered(name) && !name.temporary;
+    for name in listing.names.iter().filter(numbered) {
         let harmless = name.kind == FileKind::Log
             && log::probe(&*env.vfs, *name)?.is_none_or(|(_, has_frame)| !has_frame);
         if !harmless {
-            return Err(no_manifest(env, true));
+            return Ok(true);
         }
+    }
+    Ok(false)
+}
+
+/// The state of a store that does not exist yet. What a creation that was cut off left behind is no
+/// obstacle; anything else without a manifest is.
+fn fresh_state(env: &Env, settings: &Settings, listing: &Listing) -> Result<ManifestState> {
+    let holds_records = holds_records(env, listing)?;
+    if holds_records || !settings.create {
+        return Err(no_manifest(env, holds_records));
     }
     let mut store_id = [0; 16];
     let entropy = |buffer: &mut [u8]| {
