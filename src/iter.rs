@@ -2,8 +2,8 @@
 //!
 //! A scan over S segments holds S cursors, whose buffers are taken by permit from the scan memory when
 //! the first item is asked for; where memory is short each gets less, and below 4 KiB a cursor the
-//! iterator fails with `Busy`. A generation in memory is not held: the cursor seeks by key at each step,
-//! and goes on in the generation's segment once the memory has retired.
+//! iterator fails with `Busy`. A generation in memory is not held: each step asks for it, and goes on in
+//! the generation's segment once the memory has retired.
 //!
 //! Invariants: keys come in strictly ascending (from the back: descending) order; a key is decided by
 //! its newest record within the bound; records newer than the bound are passed over; after an error
@@ -16,10 +16,14 @@ use crate::engine::Engine;
 use crate::engine::version::Generation;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Owner, Permit};
+use crate::memtable::{EntryRef, MemCursor, Memtable};
 use crate::segment::{CursorOptions, ReadCounts, Segment, SegmentCursor};
 use crate::snapshot::ReaderPin;
 use crate::sync::Arc;
 use crate::types::{KeyspaceId, RecordKind, Sequence};
+
+/// Versions of a key that a step in memory passes one by one before it searches.
+const VERSIONS_PASSED_MAX: u32 = 8;
 
 /// The smallest buffer with which a segment is scanned.
 const CURSOR_BYTES_MIN: u64 = 4096;
@@ -165,13 +169,13 @@ impl Iter {
     fn open(&self, direction: Direction) -> Result<Merge> {
         let from = match direction {
             Direction::Forward => match &self.lower {
-                Bound::Included(key) => From::At(key.clone()),
-                Bound::Excluded(key) => From::Beyond(key.clone()),
+                Bound::Included(key) => From::At(key),
+                Bound::Excluded(key) => From::Beyond(key),
                 Bound::Unbounded => From::End,
             },
             Direction::Backward => match &self.upper {
-                Bound::Included(key) => From::At(key.clone()),
-                Bound::Excluded(key) => From::Beyond(key.clone()),
+                Bound::Included(key) => From::At(key),
+                Bound::Excluded(key) => From::Beyond(key),
                 Bound::Unbounded => From::End,
             },
         };
@@ -224,14 +228,14 @@ enum Direction {
 }
 
 /// Where a source starts, as seen in its direction.
-#[derive(Clone, Debug)]
-enum From {
+#[derive(Clone, Copy, Debug)]
+enum From<'a> {
     /// At the keyspace's near end.
     End,
     /// At this key, included.
-    At(Vec<u8>),
+    At(&'a [u8]),
     /// Behind this key.
-    Beyond(Vec<u8>),
+    Beyond(&'a [u8]),
 }
 
 /// One record on its way out.
@@ -243,24 +247,46 @@ struct Item {
     kind: RecordKind,
 }
 
+impl Item {
+    fn of(entry: &EntryRef<'_>) -> Self {
+        Self {
+            key: entry.key.to_vec(),
+            value: entry.value.to_vec(),
+            sequence: entry.sequence,
+            kind: entry.kind,
+        }
+    }
+}
+
 #[derive(Debug)]
 enum Source {
     Memory {
         generation: Arc<Generation>,
         current: Option<Item>,
+        /// Where the memtable's cursor stood: the way on is one step from there.
+        node: u32,
     },
     Segment(Box<SegmentCursor>),
     /// While it is being moved.
     Vacant,
 }
 
-/// The merge of all sources in one direction, as a binary heap of places.
+/// A source in the heap: most comparisons are decided by the front of its key, which is kept here, and
+/// need not look into the source.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    /// The key's first bytes as a number that rises in the direction of the merge.
+    front: u64,
+    place: usize,
+}
+
+/// The merge of all sources in one direction, as a binary heap.
 #[derive(Debug, Default)]
 struct Merge {
     keyspace: KeyspaceId,
     backward: bool,
     sources: Vec<Source>,
-    heap: Vec<usize>,
+    heap: Vec<Head>,
     buffer_bytes: u32,
     _permit: Option<Permit>,
 }
@@ -270,7 +296,7 @@ impl Merge {
         pin: &ReaderPin,
         keyspace: KeyspaceId,
         direction: Direction,
-        from: From,
+        from: From<'_>,
     ) -> Result<Self> {
         let engine = pin.engine();
         let kind = engine.keyspace_kind(keyspace);
@@ -291,10 +317,10 @@ impl Merge {
             _permit: Some(permit),
         };
         for generation in &pin.version.generations {
-            merge.add_generation(pin, generation, &from)?;
+            merge.add_generation(pin, generation, from)?;
         }
         for segment in segments {
-            merge.add_segment(pin, segment, &from)?;
+            merge.add_segment(pin, segment, from)?;
         }
         Ok(merge)
     }
@@ -303,14 +329,15 @@ impl Merge {
         &mut self,
         pin: &ReaderPin,
         generation: &Arc<Generation>,
-        from: &From,
+        from: From<'_>,
     ) -> Result<()> {
-        match self.memory_item(pin, generation, from) {
-            Some(current) => {
+        match self.memory_item(pin, generation, from, 0) {
+            Some((current, node)) => {
                 let generation = generation.clone();
                 self.sources.push(Source::Memory {
                     generation,
                     current,
+                    node,
                 });
                 self.enter(self.sources.len() - 1);
                 Ok(())
@@ -319,7 +346,12 @@ impl Merge {
         }
     }
 
-    fn add_runs_of(&mut self, pin: &ReaderPin, generation: &Generation, from: &From) -> Result<()> {
+    fn add_runs_of(
+        &mut self,
+        pin: &ReaderPin,
+        generation: &Generation,
+        from: From<'_>,
+    ) -> Result<()> {
         let kind = pin.engine().keyspace_kind(self.keyspace);
         for run in generation.runs().iter().filter(|run| run.kind == kind) {
             for segment in &run.segments {
@@ -329,7 +361,12 @@ impl Merge {
         Ok(())
     }
 
-    fn add_segment(&mut self, pin: &ReaderPin, segment: Arc<Segment>, from: &From) -> Result<()> {
+    fn add_segment(
+        &mut self,
+        pin: &ReaderPin,
+        segment: Arc<Segment>,
+        from: From<'_>,
+    ) -> Result<()> {
         let files = pin.engine().files.clone();
         let options = CursorOptions {
             buffer_bytes: self.buffer_bytes as usize,
@@ -348,7 +385,7 @@ impl Merge {
     fn place(
         &self,
         cursor: &mut SegmentCursor,
-        from: &From,
+        from: From<'_>,
         counts: &mut ReadCounts,
     ) -> Result<bool> {
         let keyspace = self.keyspace;
@@ -394,16 +431,65 @@ impl Merge {
         moved.map(|_| ())
     }
 
-    /// The generation's first key from `from` on that the bound admits, with its newest admitted record;
-    /// `None` if the memory has retired.
+    /// The generation's first key from `from` on that the bound admits, with its newest admitted record,
+    /// and where it stands; `None` if the memory has retired. `node` is where the item before stood.
     fn memory_item(
         &self,
         pin: &ReaderPin,
         generation: &Generation,
-        from: &From,
-    ) -> Option<Option<Item>> {
+        from: From<'_>,
+        node: u32,
+    ) -> Option<(Option<Item>, u32)> {
         let guard = generation.memory();
         let memory = guard.as_ref()?;
+        let mut cursor = match (self.backward, from) {
+            (false, From::Beyond(_)) if node != 0 => {
+                let mut cursor = memory.cursor_at(node);
+                cursor.next();
+                cursor
+            }
+            _ => self.memory_place(memory, from),
+        };
+        let mut passed = 0;
+        loop {
+            let Some(entry) = cursor.entry() else {
+                return Some((None, 0));
+            };
+            if entry.keyspace != self.keyspace {
+                return Some((None, 0));
+            }
+            let known = matches!(from, From::Beyond(key) if key == entry.key);
+            if self.backward {
+                // The oldest version of a key: the search goes on to the newest one within the bound.
+                let key = entry.key.to_vec();
+                cursor.seek(self.keyspace, &key, pin.bound);
+                if let Some(entry) = cursor.entry()
+                    && entry.keyspace == self.keyspace
+                    && entry.key == key
+                {
+                    return Some((Some(Item::of(&entry)), 0));
+                }
+                cursor.seek_before(self.keyspace, &key, Sequence::MAX);
+            } else if !known && entry.sequence <= pin.bound {
+                return Some((Some(Item::of(&entry)), cursor.node()));
+            } else if passed < VERSIONS_PASSED_MAX {
+                // Another version of the key before, or one that is newer than the bound.
+                passed += 1;
+                cursor.next();
+            } else {
+                let key = entry.key.to_vec();
+                let bound = if known { 0 } else { pin.bound };
+                cursor.seek(self.keyspace, &key, bound);
+                passed = 0;
+                if known && cursor.entry().is_some_and(|entry| entry.key == key) {
+                    cursor.next();
+                }
+            }
+        }
+    }
+
+    /// A cursor at the first entry from `from` on, whatever its sequence.
+    fn memory_place<'m>(&self, memory: &'m Memtable, from: From<'_>) -> MemCursor<'m> {
         let mut cursor = memory.cursor();
         match (self.backward, from) {
             (false, From::End) => cursor.seek(self.keyspace, &[], Sequence::MAX),
@@ -418,33 +504,7 @@ impl Merge {
             }
             (true, From::Beyond(key)) => cursor.seek_before(self.keyspace, key, Sequence::MAX),
         }
-        loop {
-            let Some(entry) = cursor.entry() else {
-                return Some(None);
-            };
-            if entry.keyspace != self.keyspace {
-                return Some(None);
-            }
-            let hash = pin.engine().hasher.hash(self.keyspace, entry.key);
-            if let Some(found) = memory.get(self.keyspace, entry.key, hash, pin.bound) {
-                let mut value = Vec::with_capacity(found.value.len());
-                found.value.copy_to(&mut value);
-                let (sequence, kind) = (found.sequence, found.kind);
-                return Some(Some(Item {
-                    key: entry.key.to_vec(),
-                    value,
-                    sequence,
-                    kind,
-                }));
-            }
-            // Every version of this key is newer than the bound.
-            let key = entry.key.to_vec();
-            if self.backward {
-                cursor.seek_before(self.keyspace, &key, Sequence::MAX);
-            } else {
-                cursor.seek(self.keyspace, &key, 0);
-            }
-        }
+        cursor
     }
 
     /// The next key's newest record, tombstones included.
@@ -452,36 +512,30 @@ impl Merge {
         let Some(first) = self.heap.first().copied() else {
             return Ok(None);
         };
-        let item = self.take(first);
+        let item = self.take(first.place);
         // Older records of the same key in other sources.
-        self.advance(pin, first, &item.key)?;
+        self.advance(pin, first.place, &item.key)?;
+        let front = self.front(&item.key);
         while let Some(top) = self.heap.first().copied()
+            && top.front == front
             && self
-                .peek(top)
+                .peek(top.place)
                 .is_some_and(|(key, _)| key == item.key.as_slice())
         {
-            self.advance(pin, top, &item.key)?;
+            self.advance(pin, top.place, &item.key)?;
         }
         Ok(Some(item))
     }
 
     fn take(&mut self, place: usize) -> Item {
         match &mut self.sources[place] {
-            Source::Memory { current, .. } => match current {
-                Some(item) => Item {
-                    key: item.key.clone(),
-                    value: std::mem::take(&mut item.value),
-                    sequence: item.sequence,
-                    kind: item.kind,
-                },
-                None => Item::default(),
-            },
+            Source::Memory { current, .. } => current.take().unwrap_or_default(),
             Source::Segment(cursor) => match cursor.current() {
                 Some(record) => Item {
                     key: record.key.to_vec(),
                     value: record.value.to_vec(),
-                    sequence: record.sequence,
                     kind: record.kind,
+                    sequence: record.sequence,
                 },
                 None => Item::default(),
             },
@@ -493,24 +547,21 @@ impl Merge {
     fn advance(&mut self, pin: &ReaderPin, place: usize, key: &[u8]) -> Result<()> {
         let source = std::mem::replace(&mut self.sources[place], Source::Vacant);
         match source {
-            Source::Memory { generation, .. } => {
-                let from = From::Beyond(key.to_vec());
-                match self.memory_item(pin, &generation, &from) {
-                    Some(current) => {
-                        self.sources[place] = Source::Memory {
-                            generation,
-                            current,
-                        };
-                        self.sift_first();
-                    }
-                    None => {
-                        self.sources[place] = Source::Memory {
-                            generation: generation.clone(),
-                            current: None,
-                        };
-                        self.sift_first();
-                        self.add_runs_of(pin, &generation, &from)?;
-                    }
+            Source::Memory {
+                generation, node, ..
+            } => {
+                let from = From::Beyond(key);
+                let found = self.memory_item(pin, &generation, from, node);
+                let retired = found.is_none();
+                let (current, node) = found.unwrap_or_default();
+                self.sources[place] = Source::Memory {
+                    generation: generation.clone(),
+                    current,
+                    node,
+                };
+                self.sift_first();
+                if retired {
+                    self.add_runs_of(pin, &generation, from)?;
                 }
             }
             Source::Segment(mut cursor) => {
@@ -542,9 +593,24 @@ impl Merge {
         }
     }
 
+    fn front(&self, key: &[u8]) -> u64 {
+        let front = key_front(key);
+        if self.backward { !front } else { front }
+    }
+
+    /// A source as it enters the heap; `None` at its end.
+    fn head(&self, place: usize) -> Option<Head> {
+        let (key, _) = self.peek(place)?;
+        let front = self.front(key);
+        Some(Head { front, place })
+    }
+
     /// Order of two sources that both have a record: by key in the direction, newest first.
-    fn before(&self, a: usize, b: usize) -> bool {
-        match (self.peek(a), self.peek(b)) {
+    fn before(&self, a: Head, b: Head) -> bool {
+        if a.front != b.front {
+            return a.front < b.front;
+        }
+        match (self.peek(a.place), self.peek(b.place)) {
             (Some((key_a, sequence_a)), Some((key_b, sequence_b))) => {
                 let keys = if self.backward {
                     key_b.cmp(key_a)
@@ -560,11 +626,13 @@ impl Merge {
 
     /// Puts a new source into the heap, unless it is at its end.
     fn enter(&mut self, place: usize) {
-        if self.peek(place).is_none() {
-            return;
+        if let Some(head) = self.head(place) {
+            self.heap.push(head);
+            self.sift_up(self.heap.len() - 1);
         }
-        self.heap.push(place);
-        let mut child = self.heap.len() - 1;
+    }
+
+    fn sift_up(&mut self, mut child: usize) {
         while child > 0 {
             let parent = (child - 1) / 2;
             if !self.before(self.heap[child], self.heap[parent]) {
@@ -576,27 +644,46 @@ impl Merge {
     }
 
     /// The first source has moved: restores the heap, dropping the source at its end.
+    ///
+    /// A source that stays first costs two comparisons. Any other goes down to a leaf, one comparison a
+    /// level, and up again: among many sources its next key is most often among the last.
     fn sift_first(&mut self) {
         let Some(first) = self.heap.first().copied() else {
             return;
         };
-        if self.peek(first).is_none() {
-            self.heap.swap_remove(0);
+        match self.head(first.place) {
+            Some(head) => self.heap[0] = head,
+            None => drop(self.heap.swap_remove(0)),
+        }
+        let Some(moved) = self.heap.first().copied() else {
+            return;
+        };
+        let stays =
+            (1..=2).all(|child| child >= self.heap.len() || self.before(moved, self.heap[child]));
+        if stays {
+            return;
         }
         let mut parent = 0;
-        loop {
+        while 2 * parent + 1 < self.heap.len() {
             let (left, right) = (2 * parent + 1, 2 * parent + 2);
-            let mut least = parent;
-            for child in [left, right] {
-                if child < self.heap.len() && self.before(self.heap[child], self.heap[least]) {
-                    least = child;
-                }
-            }
-            if least == parent {
-                return;
-            }
-            self.heap.swap(parent, least);
-            parent = least;
+            let right_first =
+                right < self.heap.len() && self.before(self.heap[right], self.heap[left]);
+            let child = if right_first { right } else { left };
+            self.heap.swap(parent, child);
+            parent = child;
+        }
+        self.sift_up(parent);
+    }
+}
+
+/// The first 8 bytes of a key as a number of the same order.
+fn key_front(key: &[u8]) -> u64 {
+    match key.first_chunk::<8>() {
+        Some(bytes) => u64::from_be_bytes(*bytes),
+        None => {
+            let mut bytes = [0; 8];
+            bytes[..key.len()].copy_from_slice(key);
+            u64::from_be_bytes(bytes)
         }
     }
 }

@@ -55,6 +55,8 @@ pub mod types;
 mod batch;
 mod engine;
 mod iter;
+#[cfg(test)]
+mod iter_tests;
 mod keyspace;
 mod options;
 mod snapshot;

@@ -1,6 +1,7 @@
 //! What a store says of itself: the open report, statistics, and the exact audit.
 
 use crate::engine::Engine;
+use crate::engine::commit::Queued;
 use crate::env::FileName;
 use crate::error::PinInfo;
 use crate::keyspace::KeyspaceInfo;
@@ -134,6 +135,8 @@ pub struct Stats {
     pub groups: u64,
     /// Log syncs.
     pub log_syncs: u64,
+    /// Segment and spare-log syncs of flushes.
+    pub flush_syncs: u64,
     /// Generations sealed.
     pub seals: u64,
     /// Segments written by flushes.
@@ -193,8 +196,10 @@ pub struct Audit {
     pub files: Vec<FileName>,
     /// Those of `files` that are waiting to be removed.
     pub unlinks: Vec<FileName>,
-    /// Descriptors of segment files that are open.
+    /// Descriptors of segment files that are open for reading.
     pub descriptors_open: u64,
+    /// All other descriptors, sorted: logs, the manifest, the lock, what a flush is writing.
+    pub descriptors_other: Vec<FileName>,
     /// Generations in memory, newest first.
     pub generations: Vec<u64>,
     /// Installed generations whose memory lingers, oldest first.
@@ -309,6 +314,7 @@ impl Engine {
             commit_records: counters.commit_records.get(),
             groups: counters.groups.get(),
             log_syncs: counters.log_syncs.get(),
+            flush_syncs: counters.flush_syncs.get(),
             seals: counters.seals.get(),
             flushed_segments: counters.flushed_segments.get(),
             flush_retries: counters.flush_retries.get(),
@@ -323,6 +329,39 @@ impl Engine {
             manifest_rolls: counters.manifest_rolls.get(),
             poisoned: self.poison.get().is_some(),
         }
+    }
+
+    /// Descriptors beside those of the file table. Takes each lock alone.
+    fn other_descriptors(&self) -> Vec<FileName> {
+        let mut names = Vec::new();
+        {
+            let leader = self.leader.lock();
+            names.extend(
+                leader
+                    .log
+                    .is_some()
+                    .then(|| FileName::log(leader.log_number)),
+            );
+        }
+        names.extend(self.manifest.lock().is_some().then_some(FileName::MANIFEST));
+        names.extend(self.lock.lock().is_some().then_some(FileName::LOCK));
+        if let Some(job) = &self.flush.lock().current {
+            job.descriptors(&mut names);
+        }
+        let commit = self.commit.lock();
+        names.extend(
+            commit
+                .spares
+                .iter()
+                .map(|spare| FileName::log(spare.number)),
+        );
+        let queued = commit.queue.iter().filter_map(|queued| match queued {
+            Queued::Rotate(spare) => Some(FileName::log(spare.number)),
+            _ => None,
+        });
+        names.extend(queued);
+        names.sort();
+        names
     }
 
     pub(crate) fn audit(&self) -> Audit {
@@ -403,6 +442,7 @@ impl Engine {
             files,
             unlinks,
             descriptors_open: self.files.open_count(),
+            descriptors_other: self.other_descriptors(),
             generations: version.generations.iter().map(|g| g.number).collect(),
             lingering,
             memory: self.memory_stats(),

@@ -6,6 +6,7 @@
     reason = "measuring needs the system's clock, threads and files"
 )]
 
+mod allocations;
 #[cfg(test)]
 mod appender;
 mod delay;
@@ -13,20 +14,26 @@ mod engine;
 mod figures;
 mod keys;
 mod load;
+mod lookup;
 mod plain;
+mod recover;
 mod scan;
 mod target;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sealstone::env::Env;
 
 use crate::figures::Figures;
 use crate::load::LoadOptions;
+use crate::recover::RecoverOptions;
 use crate::target::Target;
+
+#[global_allocator]
+static ALLOCATOR: allocations::Counting = allocations::Counting;
 
 /// Measures sealstone.
 #[derive(Debug, Parser)]
@@ -48,6 +55,67 @@ enum Measurement {
         #[arg(long, default_value_t = 100_000)]
         entries_max: u64,
     },
+    /// How long single keys take, by where they are.
+    Lookup {
+        #[command(flatten)]
+        workload: Workload,
+        /// Lookups of one measurement.
+        #[arg(long, default_value_t = 100_000)]
+        lookups: u64,
+    },
+    /// How long an open takes after a process was killed.
+    Recover(Recovery),
+    /// The process that is killed.
+    #[command(hide = true)]
+    LeaveBehind(Recovery),
+}
+
+/// What a killed process left; one row for each size of log.
+#[derive(Debug, Args)]
+struct Recovery {
+    /// A directory to work in; made if missing, and emptied of what the run made.
+    #[arg(long)]
+    directory: PathBuf,
+    /// MiB of frames in the log, one measurement each.
+    #[arg(long, value_delimiter = ',', default_value = "16")]
+    log_mib: Vec<u64>,
+    /// Bytes of a value; keys have 32.
+    #[arg(long, default_value_t = 200)]
+    value_bytes: usize,
+    /// Records of one commit.
+    #[arg(long, default_value_t = 100)]
+    batch_records: u64,
+    /// Memory for the open, smaller perhaps than the log.
+    #[arg(long)]
+    write_region_bytes: Option<u64>,
+    /// Writes the figures to this file, or to standard output for `-`.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+impl Recovery {
+    fn options(&self, log_mib: u64) -> RecoverOptions {
+        RecoverOptions {
+            log_mib,
+            value_bytes: self.value_bytes,
+            batch_records: self.batch_records,
+            write_region_bytes: self.write_region_bytes,
+        }
+    }
+
+    fn measure(&self) -> Result<()> {
+        let mut rows = Vec::new();
+        for log_mib in &self.log_mib {
+            let directory = self.directory.join(format!("log-{log_mib}"));
+            load::prepare(&directory)?;
+            let row = recover::run(&directory, &self.options(*log_mib));
+            std::fs::remove_dir_all(&directory)?;
+            let row = row?;
+            eprintln!("{}", row.summary());
+            rows.push(row);
+        }
+        write(&self.json, Figures::new("recover", rows))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -157,7 +225,7 @@ fn main() -> Result<()> {
                 |options| Ok(vec![load::run(options, &|env| open(env, options))?]),
                 load::LoadRow::summary,
             )?;
-            write(&workload, Figures::new("load", rows))
+            write(&workload.json, Figures::new("load", rows))
         }
         Measurement::Scan {
             workload,
@@ -167,13 +235,25 @@ fn main() -> Result<()> {
                 |options| scan::run(options, entries_max, &|env| open(env, options)),
                 scan::ScanRow::summary,
             )?;
-            write(&workload, Figures::new("scan", rows))
+            write(&workload.json, Figures::new("scan", rows))
         }
+        Measurement::Lookup { workload, lookups } => {
+            let rows = workload.measure(
+                |options| lookup::run(options, lookups),
+                lookup::LookupRow::summary,
+            )?;
+            write(&workload.json, Figures::new("lookup", rows))
+        }
+        Measurement::Recover(recovery) => recovery.measure(),
+        Measurement::LeaveBehind(recovery) => match recovery.log_mib[..] {
+            [log_mib] => recover::leave_behind(&recovery.directory, &recovery.options(log_mib)),
+            _ => Err(anyhow!("one log at a time")),
+        },
     }
 }
 
-fn write<R: serde::Serialize>(workload: &Workload, figures: Figures<R>) -> Result<()> {
-    match &workload.json {
+fn write<R: serde::Serialize>(json: &Option<PathBuf>, figures: Figures<R>) -> Result<()> {
+    match json {
         Some(target) => figures.write(target),
         None => Ok(()),
     }

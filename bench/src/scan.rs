@@ -7,7 +7,7 @@ use sealstone::env::Env;
 use serde::Serialize;
 
 use crate::delay::delayed;
-use crate::figures::{ratio, reset_peak_resident, resident_bytes};
+use crate::figures::{ratio, reset_peak_resident, resident_bytes, thread_processor_time};
 use crate::keys::Source;
 use crate::load::LoadOptions;
 use crate::target::{Direction, Open};
@@ -23,6 +23,8 @@ pub struct ScanRow {
     pub entries: u64,
     /// The rate.
     pub entries_per_second: f64,
+    /// Processor time of an entry.
+    pub processor_ns_per_entry: f64,
     /// Reads that 1,000 entries cost.
     pub reads_per_1000_entries: f64,
     /// Cursors that the scan took.
@@ -51,15 +53,18 @@ pub fn run(options: &LoadOptions, entries_max: u64, open: Open<'_>) -> Result<Ve
     for direction in [Direction::Forward, Direction::Reverse] {
         reset_peak_resident();
         let before = counters.snapshot();
+        let processor = thread_processor_time();
         let start = Instant::now();
         let scanned = target.scan(direction, entries_max)?;
         let seconds = start.elapsed().as_secs_f64();
+        let processor = thread_processor_time() - processor;
         let reads = (counters.snapshot() - before).total().reads;
         rows.push(ScanRow {
             segments: options.segments,
             direction: direction.name().to_owned(),
             entries: scanned.entries,
             entries_per_second: ratio(scanned.entries as f64, seconds),
+            processor_ns_per_entry: ratio(processor.as_nanos() as f64, scanned.entries as f64),
             reads_per_1000_entries: ratio(reads as f64 * 1e3, scanned.entries as f64),
             cursors: scanned.cursors,
             resident_bytes: resident_bytes(),
@@ -73,10 +78,11 @@ impl ScanRow {
     /// One line for people.
     pub fn summary(&self) -> String {
         format!(
-            "{} segments, {}: {:.0} entries/s, {:.1} reads/1000 entries, {} cursors",
+            "{} segments, {}: {:.0} entries/s, {:.0} ns of processor each, {:.1} reads/1000 entries, {} cursors",
             self.segments,
             self.direction,
             self.entries_per_second,
+            self.processor_ns_per_entry,
             self.reads_per_1000_entries,
             self.cursors
         )

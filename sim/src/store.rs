@@ -1,6 +1,8 @@
 //! sealstone itself as the subject of the runners, through its public face only.
 
-use sealstone::env::{Env, FileKind};
+use std::collections::BTreeMap;
+
+use sealstone::env::{Env, FileKind, FileName};
 use sealstone::types::KeyspaceKind;
 use sealstone::{
     Audit, Batch, Durability, Error, ErrorKind, Iter, Keyspace, KeyspaceOptions, Options, Snapshot,
@@ -300,23 +302,62 @@ pub fn check_audit(audit: &Audit, disk: &SimDisk) -> Result<(), (&'static str, S
         );
         return Err(("S12", what));
     }
-    let open = disk.open_files();
-    let segments: u64 = open
-        .iter()
-        .filter(|(name, _)| name.kind == FileKind::Segment && audit.files.contains(name))
-        .map(|(_, count)| u64::from(*count))
-        .sum();
-    if segments != audit.descriptors_open {
-        let what = format!(
-            "{segments} segment files are open, the audit says {}",
-            audit.descriptors_open
-        );
-        return Err(("S14", what));
+    check_descriptors(audit, disk)?;
+    check_files(audit, disk)
+}
+
+/// Files beside those of the audit that a flush and a manifest roll may have under way: two segments, a
+/// spare log, the manifest's temporary.
+const UNDER_WAY_MAX: usize = 4;
+
+/// What is in use exists; what nobody knows of is only what is being made.
+fn check_files(audit: &Audit, disk: &SimDisk) -> Result<(), (&'static str, String)> {
+    let missing = |name: &&FileName| !audit.unlinks.contains(name) && !disk.exists(**name);
+    if let Some(name) = audit.files.iter().find(missing) {
+        return Err(("S9", format!("{name} is in use and does not exist")));
     }
-    let missing =
-        |name: &&sealstone::env::FileName| !audit.unlinks.contains(name) && !disk.exists(**name);
-    match audit.files.iter().find(missing) {
-        Some(name) => Err(("S9", format!("{name} is in use and does not exist"))),
-        None => Ok(()),
+    let state = disk.state();
+    let names = state.names();
+    if names.len() > audit.files.len() + UNDER_WAY_MAX {
+        let unknown: Vec<_> = names.keys().filter(|n| !audit.files.contains(n)).collect();
+        return Err(("S9", format!("nobody knows of {unknown:?}")));
     }
+    Ok(())
+}
+
+/// Every descriptor is one that the store knows of: the lock, logs, the manifest, what a flush writes,
+/// and as many segments as the table counts.
+fn check_descriptors(audit: &Audit, disk: &SimDisk) -> Result<(), (&'static str, String)> {
+    let mut left = BTreeMap::new();
+    for (name, count) in disk.open_files() {
+        // The manifest was opened as a temporary and renamed.
+        let named = FileName {
+            temporary: false,
+            ..name
+        };
+        *left.entry(named).or_insert(0) += count;
+    }
+    for name in &audit.descriptors_other {
+        match left.get_mut(name) {
+            Some(count) if *count > 0 => *count -= 1,
+            // The lock is held without an open file.
+            _ if name.kind == FileKind::Lock => {}
+            _ => return Err(("S14", format!("{name} is not open, the audit says so"))),
+        }
+    }
+    let segments = |(name, count): (&FileName, &u32)| {
+        (name.kind == FileKind::Segment).then_some(u64::from(*count))
+    };
+    let table: u64 = left.iter().filter_map(segments).sum();
+    let all: u64 = left.values().map(|count| u64::from(*count)).sum();
+    let total = disk.descriptors();
+    let listed = audit.descriptors_open + audit.descriptors_other.len() as u64;
+    if table == audit.descriptors_open && all == table && total == listed {
+        return Ok(());
+    }
+    let (segments, others) = (audit.descriptors_open, &audit.descriptors_other);
+    let what = format!(
+        "{total} descriptors, the audit lists {segments} segments and {others:?}; left are {left:?}"
+    );
+    Err(("S14", what))
 }

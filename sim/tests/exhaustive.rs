@@ -55,7 +55,7 @@ fn each_wrong_miniature_that_needs_no_fault_is_caught() {
 /// The gate: sealstone itself, every crash of the script and every crash of every recovery.
 #[test]
 fn sealstone_survives_every_crash() {
-    let script = standard(&SimStore::kinds(), 6);
+    let script = standard(&SimStore::kinds(), 8);
     let limits = Limits {
         subsets: 1,
         opens_max: 60_000,

@@ -100,6 +100,19 @@ impl FlushJob {
     }
 }
 
+impl FlushJob {
+    /// The files that it has open.
+    pub fn descriptors(&self, names: &mut Vec<FileName>) {
+        match &self.phase {
+            Phase::Write { number, .. } => names.push(FileName::segment(*number)),
+            Phase::Sync { output, .. } => names.push(FileName::segment(output.entry.number)),
+            Phase::SyncSpare(spare) => names.push(FileName::log(spare.number)),
+            Phase::Begin(_) | Phase::Spare | Phase::SyncDirectory | Phase::Edit => {}
+        }
+        names.extend(self.spare.iter().map(|spare| FileName::log(spare.number)));
+    }
+}
+
 impl Engine {
     /// The leader hands a generation over: all its commits are published and its log is synced.
     pub fn queue_for_flush(&self, sealed: Sealed) {

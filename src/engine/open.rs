@@ -189,8 +189,15 @@ impl Engine {
         io::uninterrupted(|| self.env.vfs.sync_dir())
             .map_err(|cause| Error::io_dir("open", cause))?;
         self.next_state(&mut state, &recovered);
+        // There is no store yet that could be poisoned: the open fails with what the system said.
         let writer =
-            ManifestWriter::create(&*self.env.vfs, &state, self.settings.manifest_roll_bytes)?;
+            ManifestWriter::create(&*self.env.vfs, &state, self.settings.manifest_roll_bytes)
+                .map_err(|error| match (error.kind(), error.cause(), error.file()) {
+                    (ErrorKind::Poisoned, Some(cause), Some(file)) => {
+                        Error::io("open", file, cause)
+                    }
+                    _ => error,
+                })?;
         *self.manifest.lock() = Some(writer);
         // From here on the old logs, and whatever else no manifest names, are only garbage.
         let named: BTreeSet<_> = named_files(&state).collect();

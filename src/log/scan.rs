@@ -76,7 +76,8 @@ impl Later {
 
 /// Reads who any log says it is, and whether a frame of it is there.
 ///
-/// `None` if it has no readable header: the debris of a creation that a crash cut short. An open asks
+/// `None` if it has no readable header, or one of an unknown version with nothing behind it: the debris
+/// of a creation that a crash cut short. An open asks
 /// this about logs that the manifest does not name: frames are only ever written to named logs, so
 /// one in a log numbered above every named one proves that the manifest lost an edit.
 pub fn probe(vfs: &dyn Vfs, name: FileName) -> Result<Option<(LogIdentity, bool)>> {
@@ -90,7 +91,24 @@ pub fn probe(vfs: &dyn Vfs, name: FileName) -> Result<Option<(LogIdentity, bool)
             Ok(Some((identity, later.headers > 0)))
         }
         Err(error) if *error.kind() == ErrorKind::Corruption => Ok(None),
+        // A torn header can say any version. A log of a newer release holds something behind it.
+        Err(_) if is_zero_from(&mut window, LOG_HEADER_BYTES).map_err(fail)? => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+/// Whether nothing but zeros lies at `from` and behind.
+fn is_zero_from(window: &mut Window, from: u64) -> IoResult<bool> {
+    let mut offset = from;
+    loop {
+        let bytes = window.at(offset, 1)?;
+        if bytes.is_empty() {
+            return Ok(true);
+        }
+        if bytes.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        offset += bytes.len() as u64;
     }
 }
 

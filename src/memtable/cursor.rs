@@ -33,6 +33,16 @@ impl<M: Deref<Target = Memtable>> Cursor<M> {
         Self { memtable, node: 0 }
     }
 
+    /// A cursor where another one of this memtable stood.
+    pub(super) fn at(memtable: M, node: u32) -> Self {
+        Self { memtable, node }
+    }
+
+    /// Where it stands, to come back to with [`Memtable::cursor_at`]; 0 = nowhere.
+    pub fn node(&self) -> u32 {
+        self.node
+    }
+
     /// The memtable.
     pub fn memtable(&self) -> &Memtable {
         &self.memtable

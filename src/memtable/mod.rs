@@ -307,7 +307,12 @@ impl Memtable {
         Cursor::new(self)
     }
 
-    /// The same, keeping the memtable alive.
+    /// A cursor where another one of this memtable [stood](Cursor::node): entries never move.
+    pub fn cursor_at(&self, node: u32) -> MemCursor<'_> {
+        Cursor::at(self, node)
+    }
+
+    /// The same as [`Memtable::cursor`], keeping the memtable alive.
     pub fn owned_cursor(self: &Arc<Self>) -> OwnedMemCursor {
         Cursor::new(self.clone())
     }

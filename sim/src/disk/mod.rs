@@ -95,6 +95,7 @@ impl SimDisk {
         new.faults.add_hits(core.faults.hits());
         new.digest = core.digest;
         new.violations.clone_from(&core.violations);
+        new.trace = core.trace.as_ref().map(|_| Vec::new());
         drop(new);
         next
     }

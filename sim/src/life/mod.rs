@@ -156,6 +156,9 @@ pub fn run<S: Subject>(choices: Choices, base: &S::Options, limits: &RunLimits) 
         digest: 0,
         trace: limits.trace.then(Vec::new),
     };
+    if limits.trace {
+        run.env.disk.start_trace();
+    }
     let violation = run.lives().err();
     run.report(violation)
 }
@@ -380,6 +383,7 @@ impl<S: Subject> Run<S> {
     }
 
     fn did(&mut self, what: String) {
+        self.take_disk_trace();
         if let Some(trace) = &mut self.trace {
             trace.push(format!("{:5} {what}", self.steps));
         }

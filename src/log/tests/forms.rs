@@ -258,7 +258,10 @@ fn probe_tells_frames_from_debris() {
     bytes[64..128].fill(0);
     assert_eq!(probe_of(bytes.clone()).unwrap(), Some((IDENTITY, true)));
     bytes[8] = 2;
-    let error = probe_of(bytes).unwrap_err();
+    let error = probe_of(bytes.clone()).unwrap_err();
+    // A torn header says any version; without a byte behind it, it is debris.
+    bytes[64..].fill(0);
+    assert_eq!(probe_of(bytes).unwrap(), None);
     assert!(matches!(
         error.kind(),
         ErrorKind::UnsupportedVersion { found: 2, .. }
