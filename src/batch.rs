@@ -49,6 +49,20 @@ struct Entry<'a> {
 /// store.write(batch, Durability::Synced)?;
 /// # Ok::<(), sealstone::Error>(())
 /// ```
+///
+/// Borrowed bytes can't be changed while the batch may still read them:
+///
+/// ```compile_fail,E0506
+/// # use sealstone::{Batch, Durability, KeyspaceOptions, Options, Store, env::Env};
+/// # let store = Store::open_with(Env::in_memory(), Options::new())?;
+/// # let names = store.keyspace("names", KeyspaceOptions::mutable())?;
+/// let mut buffer = *b"key";
+/// let mut batch = Batch::new();
+/// batch.put(&names, &buffer[..], b"value");
+/// buffer = *b"end";
+/// store.write(batch, Durability::Synced)?;
+/// # Ok::<(), sealstone::Error>(())
+/// ```
 #[derive(Default)]
 pub struct Batch<'a> {
     entries: Vec<Entry<'a>>,

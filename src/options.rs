@@ -255,6 +255,13 @@ impl Options {
             .seal_records
             .unwrap_or((write_region_bytes >> 10).clamp(64, 1 << 24) as u32);
         range("seal_records", seal_records.into(), 1, 1 << 24)?;
+        for (name, bytes) in [
+            ("seal_bytes", self.seal_bytes),
+            ("batch_bytes_max", self.batch_bytes_max),
+            ("scan_bytes", self.scan_bytes),
+        ] {
+            range(name, bytes.unwrap_or(0), 0, WRITE_REGION_BYTES_MAX)?;
+        }
         let batch_records_max = self.batch_records_max.unwrap_or(seal_records);
         range("batch_records_max", batch_records_max.into(), 1, 1 << 24)?;
         Ok(Settings {

@@ -175,7 +175,8 @@ impl Store {
             durability,
             attended: true,
         };
-        let deadline = engine.env.clock.monotonic() + engine.settings.write_deadline;
+        let now = engine.env.clock.monotonic();
+        let deadline = now.saturating_add(engine.settings.write_deadline);
         loop {
             let seen = engine.progress.count();
             match engine.submit(&prepared, asked) {

@@ -1,7 +1,8 @@
 //! Closing: everything queued is published and on disk, the manifest says how far, the lock is free.
 //!
 //! The open generation stays in its log: nothing is flushed. Jobs stop at a quantum. A poisoned store
-//! closes without writing anything.
+//! closes without writing anything; if it shows commits that are not known to be durable, it says so, as
+//! Ok would promise that they are.
 
 use crate::engine::Engine;
 use crate::env::FileName;
@@ -16,10 +17,11 @@ impl Engine {
             return Ok(());
         }
         self.commit.lock().closing = true;
-        let result = if self.settings.read_only || self.poison.get().is_some() {
-            Ok(())
-        } else {
-            self.settle()
+        let result = match self.poison.get() {
+            _ if self.settings.read_only => Ok(()),
+            None => self.settle(),
+            Some(_) if self.durable.load(Ordering::Acquire) >= self.visible() => Ok(()),
+            Some(cause) => Err(cause.clone()),
         };
         self.shut();
         result

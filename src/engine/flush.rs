@@ -329,7 +329,10 @@ impl Engine {
     }
 
     pub fn retry_time(&self) -> Duration {
-        self.env.clock.monotonic() + self.settings.retry_delay
+        self.env
+            .clock
+            .monotonic()
+            .saturating_add(self.settings.retry_delay)
     }
 
     /// Makes names durable; a failure poisons.

@@ -6,6 +6,11 @@
 //! numbered at or above the manifest's next number, which the next open removes; so any number of
 //! failed opens leaves the debris of one.
 //!
+//! After the rename the old logs are garbage, which jobs remove. A process that dies before they run, again
+//! and again, must not fill the disk: an open that finds garbage removes it before it makes new files.
+//! What was read may be in the page cache only, and an older manifest on the disk may still name what
+//! this one dropped; so the manifest is written anew first.
+//!
 //! An open that is refused (lock, version, corruption, missing file) removes and writes nothing.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -171,6 +176,7 @@ impl Engine {
             .unwrap_or(0);
         self.next_number.fetch_max(highest + 1, Ordering::Relaxed);
         self.remove_debris(&state, listing, &named)?;
+        let left = self.remove_garbage(&state, listing, &named)?;
         let recovered = self.recover(&state)?;
         let spares = self.settings.queue_slots as usize + 1 + usize::from(recovered.log.is_none());
         for _ in 0..spares {
@@ -195,13 +201,10 @@ impl Engine {
         *self.manifest.lock() = Some(writer);
         // From here on the old logs, and whatever else no manifest names, are only garbage.
         let named: BTreeSet<_> = named_files(&state).collect();
-        let garbage = |name: &&FileName| {
-            is_numbered(name)
-                && !name.temporary
-                && name.number < first_free_number
-                && !named.contains(name)
+        let dropped = |name: &FileName| {
+            is_numbered(name) && name.number < first_free_number && !named.contains(name)
         };
-        let old: Vec<_> = listing.names.iter().filter(garbage).copied().collect();
+        let old: Vec<_> = left.into_iter().filter(dropped).collect();
         self.maintenance.lock().unlinks.extend(&old);
         self.report.dropped_files = old.len() as u64;
         self.report.recovered_through = recovered.through;
@@ -229,6 +232,38 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Removes what earlier openings dropped and did not come to remove; what is left of the listing. Where
+    /// there is no room to write the manifest anew, or a file can't be removed, jobs have to do it.
+    fn remove_garbage(
+        &self,
+        state: &ManifestState,
+        listing: &Listing,
+        named: &BTreeSet<FileName>,
+    ) -> Result<Vec<FileName>> {
+        let is_garbage = |name: &FileName| {
+            is_numbered(name) && name.number < state.next_number && !named.contains(name)
+        };
+        let mut left: Vec<_> = listing.names.clone();
+        left.retain(|name| !name.temporary);
+        if !left.iter().any(is_garbage) {
+            return Ok(left);
+        }
+        match ManifestWriter::create(&*self.env.vfs, state, self.settings.manifest_roll_bytes) {
+            Ok(_) => {}
+            Err(error) if *error.kind() == ErrorKind::NoSpace => return Ok(left),
+            Err(error) => return Err(error),
+        }
+        left.retain(|name| {
+            let removed = is_garbage(name)
+                && match io::uninterrupted(|| self.env.vfs.unlink(*name)) {
+                    Ok(()) => true,
+                    Err(cause) => cause.kind == IoErrorKind::NotFound,
+                };
+            !removed
+        });
+        Ok(left)
     }
 
     /// The state that the new manifest begins with.
@@ -344,17 +379,16 @@ pub(super) fn take_lock(env: &Env, create: bool, mode: LockMode) -> Result<Box<d
             .map_err(|cause| Error::io_dir("create", cause))?;
     } else {
         let listing = list(env)?;
-        let numbered = listing.names.iter().any(is_numbered);
         if !listing.names.contains(&FileName::MANIFEST) {
-            return Err(no_manifest(env, numbered));
+            return Err(no_manifest(env, holds_records(env, &listing)?));
         }
     }
     io::uninterrupted(|| env.vfs.try_lock(mode))
         .map_err(|cause| Error::io("open", FileName::LOCK, cause))
 }
 
-fn no_manifest(env: &Env, numbered: bool) -> Error {
-    if numbered {
+fn no_manifest(env: &Env, holds_records: bool) -> Error {
+    if holds_records {
         let detail = format!(
             "{} holds files of a store but no manifest",
             env.vfs.describe()
@@ -364,22 +398,25 @@ fn no_manifest(env: &Env, numbered: bool) -> Error {
     Error::new(ErrorKind::NotAStore, "open", env.vfs.describe())
 }
 
-/// The state of a store that does not exist yet. What a creation that was cut off left behind (logs
-/// without a frame) is no obstacle; anything else without a manifest is.
-fn fresh_state(env: &Env, settings: &Settings, listing: &Listing) -> Result<ManifestState> {
-    if !settings.create {
-        return Err(no_manifest(env, listing.names.iter().any(is_numbered)));
-    }
-    for name in listing
-        .names
-        .iter()
-        .filter(|name| is_numbered(name) && !name.temporary)
-    {
+/// Whether there is more than a creation that was cut off leaves behind: logs without a frame.
+fn holds_records(env: &Env, listing: &Listing) -> Result<bool> {
+    let numbered = |name: &&FileName| is_numbered(name) && !name.temporary;
+    for name in listing.names.iter().filter(numbered) {
         let harmless = name.kind == FileKind::Log
             && log::probe(&*env.vfs, *name)?.is_none_or(|(_, has_frame)| !has_frame);
         if !harmless {
-            return Err(no_manifest(env, true));
+            return Ok(true);
         }
+    }
+    Ok(false)
+}
+
+/// The state of a store that does not exist yet. What a creation that was cut off left behind is no
+/// obstacle; anything else without a manifest is.
+fn fresh_state(env: &Env, settings: &Settings, listing: &Listing) -> Result<ManifestState> {
+    let holds_records = holds_records(env, listing)?;
+    if holds_records || !settings.create {
+        return Err(no_manifest(env, holds_records));
     }
     let mut store_id = [0; 16];
     let entropy = |buffer: &mut [u8]| {
