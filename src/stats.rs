@@ -134,6 +134,8 @@ pub struct Stats {
     pub groups: u64,
     /// Log syncs.
     pub log_syncs: u64,
+    /// Those of them that only the end of a generation asked for.
+    pub seal_syncs: u64,
     /// Generations sealed.
     pub seals: u64,
     /// Segments written by flushes.
@@ -306,6 +308,7 @@ impl Engine {
             commit_records: counters.commit_records.get(),
             groups: counters.groups.get(),
             log_syncs: counters.log_syncs.get(),
+            seal_syncs: counters.seal_syncs.get(),
             seals: counters.seals.get(),
             flushed_segments: counters.flushed_segments.get(),
             flush_retries: counters.flush_retries.get(),
