@@ -137,6 +137,8 @@ pub struct Stats {
     pub log_syncs: u64,
     /// Segment and spare-log syncs of flushes.
     pub flush_syncs: u64,
+    /// Those of them that only the end of a generation asked for.
+    pub seal_syncs: u64,
     /// Generations sealed.
     pub seals: u64,
     /// Segments written by flushes.
@@ -315,6 +317,7 @@ impl Engine {
             groups: counters.groups.get(),
             log_syncs: counters.log_syncs.get(),
             flush_syncs: counters.flush_syncs.get(),
+            seal_syncs: counters.seal_syncs.get(),
             seals: counters.seals.get(),
             flushed_segments: counters.flushed_segments.get(),
             flush_retries: counters.flush_retries.get(),

@@ -93,7 +93,7 @@ impl Target for Engine {
         let stats = self.store.stats();
         Facts {
             seals: stats.seals,
-            commit_barriers: Some(stats.log_syncs),
+            commit_barriers: Some(stats.log_syncs - stats.seal_syncs),
             stalls: stats.stalls,
             busy: stats.busy,
         }
@@ -101,5 +101,94 @@ impl Target for Engine {
 
     fn close(self: Box<Self>) -> Result<()> {
         self.store.close().map_err(|error| anyhow!(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{load, scan};
+    use std::path::Path;
+    use std::time::Duration;
+
+    fn load_options(directory: &Path, segments: u64) -> LoadOptions {
+        LoadOptions {
+            directory: directory.to_owned(),
+            segments,
+            segment_records: 2_000,
+            value_bytes: 200,
+            batch_records: 100,
+            threads: 1,
+            synced: true,
+            sync_delay: Duration::ZERO,
+            round_segments: 4,
+            seed: 1,
+            memory_bytes: None,
+            scan_bytes: None,
+            descriptors_max: None,
+        }
+    }
+
+    fn open_boxed(env: Env, options: &LoadOptions) -> Result<Box<dyn Target>> {
+        Ok(Box::new(open(env, options)?))
+    }
+
+    #[test]
+    fn a_load_takes_the_barriers_and_bytes_that_it_may() {
+        // The second size of batches does not end where a generation does.
+        for batch_records in [100, 150] {
+            let directory = tempfile::tempdir().expect("a directory");
+            let options = LoadOptions {
+                batch_records,
+                ..load_options(directory.path(), 8)
+            };
+            let row = load::run(&options, &|env| open_boxed(env, &options)).expect("measures");
+            assert_eq!(row.barriers_per_commit, 1.0);
+            assert!(row.barriers_per_seal <= 5.0, "{}", row.barriers_per_seal);
+            assert!(
+                row.written_per_user_byte <= 2.4,
+                "{}",
+                row.written_per_user_byte
+            );
+            // Lock, manifest, three logs, segments.
+            assert!(row.files <= 5 + 8 + 1, "{}", row.files);
+        }
+    }
+
+    #[test]
+    fn threads_share_barriers() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let options = LoadOptions {
+            threads: 8,
+            batch_records: 1,
+            segment_records: 500,
+            sync_delay: Duration::from_millis(1),
+            ..load_options(directory.path(), 1)
+        };
+        let row = load::run(&options, &|env| open_boxed(env, &options)).expect("measures");
+        assert!(
+            row.barriers_per_commit <= 0.4,
+            "{}",
+            row.barriers_per_commit
+        );
+    }
+
+    #[test]
+    fn a_scan_reads_buffers_full() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let options = LoadOptions {
+            segment_records: 500,
+            ..load_options(directory.path(), 10)
+        };
+        let open = |env| open_boxed(env, &options);
+        for row in scan::run(&options, u64::MAX, &open).expect("measures") {
+            assert_eq!((row.entries, row.cursors), (5_000, 10));
+            // 256 bytes a record, 64 KiB a read: 4 reads; beside that some a segment to begin with.
+            assert!(
+                row.reads_per_1000_entries <= 20.0,
+                "{}",
+                row.reads_per_1000_entries
+            );
+        }
     }
 }

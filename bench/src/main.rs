@@ -154,7 +154,7 @@ struct Workload {
     #[arg(long, default_value_t = 0)]
     sync_delay_ms: u64,
     /// Segments between two switches from the engine to the plain limits and back.
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 10)]
     round_segments: u64,
     /// Seed of keys and values.
     #[arg(long, default_value_t = 1)]

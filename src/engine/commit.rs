@@ -221,6 +221,10 @@ impl Engine {
                 log.sync()
                     .map_err(|cause| Error::io("commit", file, cause))?;
                 self.counters.log_syncs.add(1);
+                let asked = group.iter().filter(|queued| queued.ticket().is_some());
+                if !asked.into_iter().any(Queued::wants_sync) {
+                    self.counters.seal_syncs.add(1);
+                }
             }
             leader.dirty = false;
         }

@@ -52,6 +52,7 @@ pub(crate) struct Counters {
     pub commit_records: Counter,
     pub groups: Counter,
     pub log_syncs: Counter,
+    pub seal_syncs: Counter,
     pub flush_syncs: Counter,
     pub seals: Counter,
     pub flushed_segments: Counter,
