@@ -698,10 +698,16 @@ fn cursor_memory(engine: &Engine, cursors: u64) -> Result<(Permit, u32)> {
         .scan_region
         .try_acquire(each * cursors, Owner::Scratch);
     let permit = permit.map_err(|shortage| {
-        let kind = ErrorKind::Busy {
-            needed: shortage.needed,
-            free: shortage.free,
-            pinned_by: None,
+        let needed = least * cursors;
+        let limit = engine.scan_region.total_bytes();
+        let kind = match needed <= limit {
+            true => ErrorKind::Busy {
+                needed: shortage.needed,
+                free: shortage.free,
+                pinned_by: None,
+            },
+            // Not even alone: there is nothing to wait for.
+            false => ErrorKind::TooLarge { needed, limit },
         };
         let detail = format!("{cursors} cursors do not fit the scan memory (scan_bytes)");
         Error::new(kind, "scan", detail)

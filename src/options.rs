@@ -12,6 +12,9 @@ const MEMORY_BYTES_DEFAULT: u64 = 64 << 20;
 /// The smallest chunk: a record header, a short key and some value.
 const CHUNK_BYTES_MIN: u32 = 64;
 
+/// The most that a size in bytes may say: sums of a few of these still count rightly.
+const SIZE_BYTES_MAX: u64 = 1 << 40;
+
 /// The largest write region.
 pub(crate) const WRITE_REGION_BYTES_MAX: u64 = 1 << 36;
 
@@ -241,6 +244,16 @@ impl Options {
             256,
             1 << 32,
         )?;
+        for (name, size) in [
+            ("seal_bytes", self.seal_bytes),
+            ("batch_bytes_max", self.batch_bytes_max),
+        ] {
+            range(name, size.unwrap_or(0), 0, SIZE_BYTES_MAX)?;
+        }
+        if self.retry_delay.is_zero() {
+            // A job that fails would be runnable at once: who runs jobs until there is none never ends.
+            return Err(Error::invalid("open", "option retry_delay is zero"));
+        }
         if let Some(Background::Threads(threads)) = self.background {
             range("background threads", threads as u64, 1, 64)?;
         }

@@ -205,7 +205,10 @@ impl Store {
         if !threads || *error.kind() == ErrorKind::NoSpace {
             return Err(error);
         }
-        let until = engine.next_due().map_or(deadline, |due| due.min(deadline));
+        // Memory also comes back without a signal: a leader or reader is the last to hold a retired
+        // generation, another writer's batch is refused. So nobody sleeps longer than a failed job.
+        let until = engine.retry_time().min(deadline);
+        let until = engine.next_due().map_or(until, |due| due.min(until));
         engine.env.clock.wait(&engine.progress, seen, Some(until));
         Ok(())
     }

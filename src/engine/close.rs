@@ -45,23 +45,17 @@ impl Engine {
         if number == 0 {
             return Ok(());
         }
-        // A flush in progress may have dropped the log already: then there is nothing to mark.
-        let named = {
-            let manifest = self.manifest.lock();
-            manifest
-                .as_ref()
-                .is_some_and(|writer| writer.state().log(number).is_some())
+        let durable_through = self.durable.load(Ordering::Acquire);
+        let mark = Change::MarkLog {
+            number,
+            durable_through,
         };
-        let mut changes = Vec::new();
-        if named {
-            let durable_through = self.durable.load(Ordering::Acquire);
-            changes.push(Change::MarkLog {
-                number,
-                durable_through,
-            });
-        }
-        changes.push(Change::CleanClose);
-        self.edit_manifest(&changes)
+        // A flush in progress may have dropped the log already, or be about to: whether there is
+        // something to mark is a question to the state that the edit goes to.
+        self.edit_manifest_with(|state| match state.log(number) {
+            Some(_) => vec![mark, Change::CleanClose],
+            None => vec![Change::CleanClose],
+        })
     }
 
     /// Ends all handles and frees the lock. Also what dropping the last handle does.

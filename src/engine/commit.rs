@@ -352,6 +352,7 @@ mod tests {
             queue: VecDeque::from([barrier(), barrier(), rotate, barrier()]),
             spares: VecDeque::new(),
             spare_failure: None,
+            spares_missing: 0,
             next_generation: 0,
             issued: 0,
             closing: false,

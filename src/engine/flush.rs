@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::filter::ResidentFilter;
 use crate::flush::KindFlush;
 use crate::log;
-use crate::manifest::{Change, LogEntry, SegmentEntry};
+use crate::manifest::{Change, LogEntry, ManifestState, SegmentEntry};
 use crate::options::Settings;
 use crate::segment::{
     Segment, SegmentCounts, SegmentIdentity, SegmentMeta, SegmentScratch, SegmentSummary,
@@ -87,6 +87,8 @@ pub(crate) struct FlushJob {
     phase: Phase,
     outputs: Vec<Output>,
     spare: Option<SpareLog>,
+    /// There was no room for the spare: the job of that name owes it.
+    spare_missing: bool,
 }
 
 impl FlushJob {
@@ -96,6 +98,7 @@ impl FlushJob {
             phase: Phase::Begin(0),
             outputs: Vec::new(),
             spare: None,
+            spare_missing: false,
         }
     }
 }
@@ -214,7 +217,7 @@ impl Engine {
                 job.outputs.push(*output);
                 Phase::Begin(kind + 1)
             }
-            Phase::Spare => self.flush_spare()?,
+            Phase::Spare => self.flush_spare(job)?,
             Phase::SyncSpare(spare) => {
                 let name = FileName::log(spare.number);
                 if let Err(cause) = io::uninterrupted(|| spare.file.sync_data()) {
@@ -244,7 +247,10 @@ impl Engine {
     ) -> Result<Phase> {
         let number = self.take_number();
         let name = FileName::segment(number);
-        let file = io::uninterrupted(|| self.env.vfs.create_new(name))
+        let create = || io::uninterrupted(|| self.env.vfs.create_new(name));
+        let file = self
+            .files
+            .spare_one_for(create)
             .map_err(|cause| Error::io("flush", name, cause))?;
         let generation = job.generation.handle();
         let identity = self.segment_identity(generation.number, kind);
@@ -296,7 +302,8 @@ impl Engine {
 
     /// Creates the spare log that replaces the one whose frames the segments now hold. Without room for
     /// it the flush goes on: writers are refused only once no spare is left.
-    fn flush_spare(&self) -> Result<Phase> {
+    fn flush_spare(&self, job: &mut FlushJob) -> Result<Phase> {
+        job.spare_missing = false;
         if self.commit.lock().spares.len() > self.settings.queue_slots as usize {
             return Ok(Phase::SyncDirectory);
         }
@@ -304,6 +311,7 @@ impl Engine {
             Ok(spare) => Ok(Phase::SyncSpare(spare)),
             Err(error) if *error.kind() == ErrorKind::NoSpace => {
                 self.spare_failed(&error);
+                job.spare_missing = true;
                 Ok(Phase::SyncDirectory)
             }
             Err(error) => Err(error),
@@ -314,7 +322,8 @@ impl Engine {
     pub fn create_spare(&self) -> Result<SpareLog> {
         let number = self.take_number();
         let identity = self.log_identity(number);
-        match log::create(&*self.env.vfs, &identity, self.sizes.log_bytes) {
+        let create = || log::create(&*self.env.vfs, &identity, self.sizes.log_bytes);
+        match self.files.spare_one_for(create) {
             Ok(file) => Ok(SpareLog { number, file }),
             Err(cause) => {
                 self.discard(FileName::log(number));
@@ -329,10 +338,8 @@ impl Engine {
     }
 
     pub fn retry_time(&self) -> Duration {
-        self.env
-            .clock
-            .monotonic()
-            .saturating_add(self.settings.retry_delay)
+        let now = self.env.clock.monotonic();
+        now.saturating_add(self.settings.retry_delay)
     }
 
     /// Makes names durable; a failure poisons.
@@ -370,6 +377,14 @@ impl Engine {
     /// One synced edit; rolls the manifest when it has grown. A failed write or sync poisons; `NoSpace`
     /// from allocation has no effect and does not.
     pub fn edit_manifest(&self, changes: &[Change]) -> Result<()> {
+        self.edit_manifest_with(|_| changes.to_vec())
+    }
+
+    /// The same with changes that depend on the state they are made to.
+    pub fn edit_manifest_with(
+        &self,
+        changes: impl FnOnce(&ManifestState) -> Vec<Change>,
+    ) -> Result<()> {
         if let Some(cause) = self.poison.get() {
             return Err(cause.clone());
         }
@@ -381,7 +396,8 @@ impl Engine {
                 "the store is closed",
             ));
         };
-        match writer.append(changes) {
+        let changes = changes(writer.state());
+        match writer.append(&changes) {
             Ok(()) => {
                 self.counters.manifest_edits.add(1);
                 if writer.wants_roll(self.settings.manifest_roll_bytes) {
@@ -403,6 +419,7 @@ impl Engine {
             generation,
             outputs,
             spare,
+            spare_missing,
             ..
         } = job;
         let mut segments = Vec::new();
@@ -423,6 +440,9 @@ impl Engine {
             let mut commit = self.commit.lock();
             commit.spares.push_back(spare);
             commit.spare_failure = None;
+        }
+        if spare_missing {
+            self.commit.lock().spares_missing += 1;
         }
         {
             let mut registry = self.registry.lock();

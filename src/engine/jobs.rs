@@ -27,7 +27,7 @@ pub enum Job {
     Flush,
     /// Give back the memory of generations that no reader needs any more.
     Retire,
-    /// Create the spare log that could not be allocated earlier.
+    /// Create a spare log that could not be allocated earlier.
     SpareLog,
     /// Remove a file that no manifest names.
     Unlink,
@@ -213,7 +213,7 @@ impl Engine {
 
     fn spare_wanted(&self) -> bool {
         let commit = self.commit.lock();
-        commit.spare_failure.is_some() && commit.spares.len() <= self.settings.queue_slots as usize
+        commit.spares_missing > 0 && commit.spares.len() <= self.settings.queue_slots as usize
     }
 
     fn run_spare(&self) -> Result<Progress> {
@@ -249,6 +249,7 @@ impl Engine {
         let mut commit = self.commit.lock();
         commit.spares.push_back(spare);
         commit.spare_failure = None;
+        commit.spares_missing = commit.spares_missing.saturating_sub(1);
         drop(commit);
         self.progress.raise();
         Ok(Progress::Finished)

@@ -7,8 +7,8 @@
 //!  version <--- install --- flush jobs: segment, sync, sync_dir, one manifest edit
 //! ```
 //!
-//! Locks, in the order in which they may be taken: leader, manifest, flush, commit, registry, residency,
-//! region. Only leader, manifest and flush are held during I/O, and no reader takes one of those.
+//! Locks, in the order in which they may be taken: leader, flush, manifest, commit, registry, residency,
+//! region. Only leader, flush and manifest are held during I/O, and no reader takes one of those.
 //!
 //! Poison: the first failed log or manifest write or sync, and the first failed directory sync, is kept;
 //! from then on nothing is written, installed or unlinked, and every write answers with it.
@@ -96,8 +96,10 @@ pub(crate) struct CommitState {
     pub open: Option<OpenGeneration>,
     pub queue: VecDeque<Queued>,
     pub spares: VecDeque<SpareLog>,
-    /// Why there are fewer spares than there should be.
+    /// Why the last attempt to make a spare failed.
     pub spare_failure: Option<Error>,
+    /// How many flushes went on without the spare that they owe.
+    pub spares_missing: u32,
     pub next_generation: u64,
     /// The last sequence given out.
     pub issued: Sequence,
@@ -140,7 +142,8 @@ pub(crate) struct Engine {
     pub next_number: AtomicU64,
     pub poison: OnceLock<Error>,
     pub closed: AtomicBool,
-    /// Raised when memory is freed or a spare log made, or the store fails or closes.
+    /// Raised when a generation retires or a spare log is made, or the store fails or closes. Not when
+    /// others give memory back otherwise: see `Store::write`.
     pub progress: Signal,
     /// Raised when a quantum of a job has ended.
     pub stepped: Signal,

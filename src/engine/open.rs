@@ -39,6 +39,10 @@ use crate::stats::OpenReport;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, Signal};
 use crate::types::Hasher;
 
+/// How far a file's number can be ahead of the manifest's next one. An opening that goes on adds to the
+/// manifest with every few files that it makes, and one that fails makes few.
+const NUMBERS_AHEAD_MAX: u64 = 1 << 32;
+
 /// Openings of this process so far: tells handles of one from those of another.
 static OPENINGS: AtomicU64 = AtomicU64::new(1);
 
@@ -52,11 +56,12 @@ impl Engine {
             LockMode::Exclusive
         };
         let lock = take_lock(&env, settings.create, mode)?;
-        let listing = list(&env)?;
+        let mut listing = list(&env)?;
         let (state, created, cut_bytes) = match manifest::read(&*env.vfs)? {
             Some(read) => (read.state, false, read.cut_bytes),
             None => (fresh_state(&env, &settings, &listing)?, true, 0),
         };
+        leave_out_foreign(&mut listing, state.next_number);
         validate(&env, &state, &listing)?;
         let mut engine = Self::idle(env, settings, sizes, &state, lock);
         engine.report.created = created;
@@ -111,6 +116,7 @@ impl Engine {
                 queue: VecDeque::new(),
                 spares: VecDeque::new(),
                 spare_failure: None,
+                spares_missing: 0,
                 next_generation: state.next_generation,
                 issued: state.flushed_through,
                 closing: false,
@@ -338,6 +344,17 @@ impl Engine {
 
 fn is_numbered(name: &FileName) -> bool {
     matches!(name.kind, FileKind::Log | FileKind::Segment | FileKind::Run)
+}
+
+/// A file with a number that this store can't have come to is not of it, whatever it is called: it
+/// stays, and no number follows from it.
+fn leave_out_foreign(listing: &mut Listing, next_number: u64) {
+    let limit = next_number.saturating_add(NUMBERS_AHEAD_MAX);
+    let all = listing.names.len();
+    listing
+        .names
+        .retain(|name| !is_numbered(name) || name.number < limit);
+    listing.foreign += (all - listing.names.len()) as u64;
 }
 
 /// The files that a manifest names.

@@ -16,6 +16,9 @@ use super::state::{KeyspaceEntry, LogEntry, ManifestState, SegmentEntry};
 /// The longest name of a keyspace, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
+/// Above all that a store can count to: what is taken from a manifest can be added to.
+const COUNT_MAX: u64 = 1 << 62;
+
 /// How an applied edit is taken back.
 #[derive(Debug)]
 pub(super) struct Undo {
@@ -177,6 +180,16 @@ impl ManifestState {
         if !(1..=HASH_BITS).contains(&u32::from(self.hash_bits)) {
             return Err(broken(format!("{} hash bits", self.hash_bits)));
         }
+        let counts = [
+            ("incarnation", self.incarnation),
+            ("next_number", self.next_number),
+            ("edit_number", self.edit_number),
+            ("flushed_through", self.flushed_through),
+            ("next_generation", self.next_generation),
+        ];
+        for (what, count) in counts {
+            check_count(count, what)?;
+        }
         let sorted = self.keyspaces.is_sorted_by(|a, b| a.id < b.id)
             && self.logs.is_sorted_by(|a, b| a.number < b.number)
             && self.segments.is_sorted_by(|a, b| a.number < b.number);
@@ -302,8 +315,18 @@ fn raise(value: &mut u64, to: u64, what: &str) -> Result<()> {
     if to < *value {
         return Err(broken(format!("{what} falls from {value} to {to}")));
     }
+    check_count(to, what)?;
     *value = to;
     Ok(())
+}
+
+fn check_count(count: u64, what: &str) -> Result<()> {
+    match count <= COUNT_MAX {
+        true => Ok(()),
+        false => Err(broken(format!(
+            "{what} is {count}, which nothing counts to"
+        ))),
+    }
 }
 
 fn broken(detail: impl Into<String>) -> Error {

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use crate::env::io::uninterrupted;
-use crate::env::{File, FileName, IoErrorKind, OpenMode, Vfs};
+use crate::env::{File, FileName, IoErrorKind, IoResult, OpenMode, Vfs};
 use crate::error::{Error, Result};
 use crate::segment::ReadCounts;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
@@ -150,6 +150,18 @@ impl FileTable {
         Ok(file)
     }
 
+    /// Runs a call that takes a descriptor of another kind. If the system has none left, an idle one is
+    /// closed and the call made once more.
+    pub fn spare_one_for<T>(&self, mut call: impl FnMut() -> IoResult<T>) -> IoResult<T> {
+        match call() {
+            Err(error) if error.kind == IoErrorKind::TooManyOpenFiles => {
+                let closed = self.close_one(&mut self.ring.lock());
+                if closed { call() } else { Err(error) }
+            }
+            result => result,
+        }
+    }
+
     /// Forgets a file whose name is gone: its descriptor is closed now, or when its last reader is
     /// done.
     pub fn invalidate(&self, name: FileName) {
@@ -168,16 +180,7 @@ impl FileTable {
     fn open_file(&self, name: FileName) -> Result<Arc<OpenFile>> {
         let counted = self.reserve();
         let open = || uninterrupted(|| self.vfs.open(name, OpenMode::Read));
-        let mut result = open();
-        if result
-            .as_ref()
-            .is_err_and(|error| error.kind == IoErrorKind::TooManyOpenFiles)
-        {
-            let closed = self.close_one(&mut self.ring.lock());
-            if closed {
-                result = open();
-            }
-        }
+        let result = self.spare_one_for(open);
         let file = result.map_err(|cause| Error::io("open segment", name, cause))?;
         self.opens.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(OpenFile {

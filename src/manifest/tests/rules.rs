@@ -202,3 +202,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn counts_that_can_not_be_added_to_are_corruption() {
+    let base = states()[2].clone();
+    for change in [
+        Change::NextNumber(u64::MAX),
+        Change::NextGeneration(u64::MAX),
+        Change::FlushedThrough(u64::MAX),
+    ] {
+        let refused = try_apply(&base, vec![change.clone()]).expect_err("too large");
+        assert_eq!(refused.kind(), &ErrorKind::Corruption, "{change:?}");
+    }
+    let large: [fn(&mut ManifestState); 5] = [
+        |state| state.incarnation = u64::MAX,
+        |state| state.next_number = u64::MAX,
+        |state| state.edit_number = u64::MAX,
+        |state| state.flushed_through = u64::MAX,
+        |state| state.next_generation = u64::MAX,
+    ];
+    base.check_whole().expect("holds");
+    for enlarge in large {
+        let mut state = base.clone();
+        enlarge(&mut state);
+        let refused = state.check_whole().expect_err("too large");
+        assert_eq!(refused.kind(), &ErrorKind::Corruption);
+    }
+}
