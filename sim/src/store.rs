@@ -1,7 +1,5 @@
 //! sealstone itself as the subject of the runners, through its public face only.
 
-use std::collections::BTreeMap;
-
 use sealstone::env::{Env, FileKind, FileName};
 use sealstone::types::KeyspaceKind;
 use sealstone::{
@@ -131,10 +129,11 @@ impl Subject for SimStore {
             options = options.hash_bits(*c.pick(Purpose::Swarm, &[46, 8, 20, 46, 12]));
         }
         options
-            .write_region_bytes(512 << 10)
-            .seal_records(4 + c.below(Purpose::Swarm, 60))
+            .write_region_bytes(1 << 20)
+            .seal_bytes(*c.pick(Purpose::Swarm, &[4096, 24576, 12288]))
+            .seal_records(4 + c.below(Purpose::Swarm, 120))
             .batch_records_max(16)
-            .filter_budget_bytes(*c.pick(Purpose::Swarm, &[4096, 0, 512, 1 << 20]))
+            .filter_budget_bytes(*c.pick(Purpose::Swarm, &[1 << 20, 4096, 1 << 20, 512, 0]))
             .queue_slots(1 + c.below(Purpose::Swarm, 3))
             .pinned_generations_max(c.below(Purpose::Swarm, 4))
             .descriptors_max(*c.pick(Purpose::Swarm, &[0, 16, 4, 2, 0, 16]))
@@ -142,7 +141,7 @@ impl Subject for SimStore {
             .output_buffer_bytes(*c.pick(Purpose::Swarm, &[512, 256, 4096]))
             .cursor_buffer_bytes(*c.pick(Purpose::Swarm, &[512, 256, 4096]))
             .key_fence_bytes(*c.pick(Purpose::Swarm, &[128, 64, 1024]))
-            .manifest_roll_bytes(*c.pick(Purpose::Swarm, &[2048, 256, 1 << 16]))
+            .manifest_roll_bytes(*c.pick(Purpose::Swarm, &[2048, 256, 8192]))
     }
 
     fn open(env: &Env, options: &Options) -> Answer<Self> {
@@ -167,7 +166,6 @@ impl Subject for SimStore {
             reads: stats.reads,
             candidates: stats.candidates,
             opens: stats.opens,
-            installed: stats.flushed_segments,
             wide_hash: self.wide_hash,
         }
     }
@@ -363,8 +361,11 @@ impl Subject for SimStore {
         Ok(())
     }
 
-    fn audit(&self, disk: &SimDisk) -> Result<(), (&'static str, String)> {
-        check_audit(&self.store.audit(), disk)
+    fn audit(&self, disk: &SimDisk) -> Result<u64, (&'static str, String)> {
+        let audit = self.store.audit();
+        check_audit(&audit, disk)?;
+        let segments = audit.runs.iter().flat_map(|run| &run.segments);
+        Ok(segments.max().copied().unwrap_or(0))
     }
 }
 
@@ -410,13 +411,17 @@ const UNDER_WAY_MAX: usize = 4;
 
 /// What is in use exists; what nobody knows of is only what is being made.
 fn check_files(audit: &Audit, disk: &SimDisk) -> Result<(), (&'static str, String)> {
-    let missing = |name: &&FileName| !audit.unlinks.contains(name) && !disk.exists(**name);
-    if let Some(name) = audit.files.iter().find(missing) {
+    let used = audit
+        .files
+        .iter()
+        .filter(|name| !audit.unlinks.contains(name));
+    let (count, missing) = disk.look_up(used);
+    if let Some(name) = missing {
         return Err(("S9", format!("{name} is in use and does not exist")));
     }
-    let state = disk.state();
-    let names = state.names();
-    if names.len() > audit.files.len() + UNDER_WAY_MAX {
+    if count > audit.files.len() + UNDER_WAY_MAX {
+        let state = disk.state();
+        let names = state.names();
         let unknown: Vec<_> = names.keys().filter(|n| !audit.files.contains(n)).collect();
         return Err(("S9", format!("nobody knows of {unknown:?}")));
     }
@@ -426,36 +431,33 @@ fn check_files(audit: &Audit, disk: &SimDisk) -> Result<(), (&'static str, Strin
 /// Every descriptor is one that the store knows of: the lock, logs, the manifest, what a flush writes,
 /// and as many segments as the table counts.
 fn check_descriptors(audit: &Audit, disk: &SimDisk) -> Result<(), (&'static str, String)> {
-    let mut left = BTreeMap::new();
-    for (name, count) in disk.open_files() {
-        // The manifest was opened as a temporary and renamed.
-        let named = FileName {
-            temporary: false,
-            ..name
-        };
-        *left.entry(named).or_insert(0) += count;
-    }
-    for name in &audit.descriptors_other {
-        match left.get_mut(name) {
-            Some(count) if *count > 0 => *count -= 1,
-            // The lock is held without an open file.
-            _ if name.kind == FileKind::Lock => {}
-            _ => return Err(("S14", format!("{name} is not open, the audit says so"))),
+    disk.with_open_files(|open, total| {
+        let others = &audit.descriptors_other;
+        let times = |wanted: &FileName| others.iter().filter(|name| *name == wanted).count() as u64;
+        let mut table = 0;
+        for (name, count) in open {
+            // The manifest was opened as a temporary and renamed.
+            let known = times(&FileName {
+                temporary: false,
+                ..*name
+            });
+            let count = u64::from(*count);
+            if name.kind == FileKind::Segment && count >= known {
+                table += count - known;
+            } else if count != known {
+                let what = format!("{name} is open {count} times, the audit says {known}");
+                return Err(("S14", what));
+            }
         }
-    }
-    let segments = |(name, count): (&FileName, &u32)| {
-        (name.kind == FileKind::Segment).then_some(u64::from(*count))
-    };
-    let table: u64 = left.iter().filter_map(segments).sum();
-    let all: u64 = left.values().map(|count| u64::from(*count)).sum();
-    let total = disk.descriptors();
-    let listed = audit.descriptors_open + audit.descriptors_other.len() as u64;
-    if table == audit.descriptors_open && all == table && total == listed {
-        return Ok(());
-    }
-    let (segments, others) = (audit.descriptors_open, &audit.descriptors_other);
-    let what = format!(
-        "{total} descriptors, the audit lists {segments} segments and {others:?}; left are {left:?}"
-    );
-    Err(("S14", what))
+        let listed = audit.descriptors_open + others.len() as u64;
+        if table == audit.descriptors_open && total == listed {
+            return Ok(());
+        }
+        let segments = audit.descriptors_open;
+        let what = format!(
+            "{total} descriptors, the audit lists {segments} segments and {others:?}; open are \
+             {open:?}"
+        );
+        Err(("S14", what))
+    })
 }

@@ -5,8 +5,6 @@ use sealstone_sim::disk::Strength;
 use sealstone_sim::faults::Fault;
 use sealstone_sim::life::{RunLimits, run};
 use sealstone_sim::mini::{Mini, Plant};
-use sealstone_sim::store::SimStore;
-use sealstone_sim::subject::Subject;
 use sealstone_sim::sweep::{SweepOptions, describe, sweep};
 
 fn options(base: Plant, seeds: u64, strength: Option<Strength>) -> SweepOptions<Plant> {
@@ -86,21 +84,4 @@ fn equal_seeds_give_equal_sweeps_on_any_number_of_threads() {
         sweep::<Mini>(&options).digest
     };
     assert_eq!(digest(1), digest(2));
-}
-
-/// The gate: sealstone itself on fixed seeds.
-#[test]
-fn sealstone_passes_the_fixed_seeds() {
-    let limits = RunLimits::default();
-    let options = SweepOptions {
-        base: SimStore::options(),
-        seeds: 0..2000,
-        limits,
-        jobs: 2,
-        failures_max: 1,
-    };
-    let report = sweep::<SimStore>(&options);
-    if let Some((seed, failure)) = report.failures.first() {
-        panic!("{}", describe(*seed, failure, None));
-    }
 }

@@ -15,6 +15,8 @@ use crate::faults::{Call, Fault};
 
 /// What a short read leaves behind the bytes it returned: never zeros, never the file's bytes.
 const RUBBISH: u8 = 0xC7;
+/// How much of it: a window of which a file fills a part is long, and nobody looks that far.
+const RUBBISH_BYTES_MAX: usize = 512;
 /// The unit of a misdirected write.
 const MISDIRECTION_BYTES: u64 = 512;
 
@@ -94,7 +96,8 @@ impl Core {
         let wanted = readable.unwrap_or(u64::MAX).min(wanted as u64) as usize;
         let wanted = wanted.min(buffer.len());
         let count = inode.live.read(&mut buffer[..wanted], offset);
-        buffer[count..].fill(RUBBISH);
+        let rubbish = buffer.len().min(count + RUBBISH_BYTES_MAX);
+        buffer[count..rubbish].fill(RUBBISH);
         self.note(Call::Read, Some(file.name), [offset, count as u64, 0], &[]);
         Ok(count)
     }

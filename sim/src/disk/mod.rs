@@ -190,6 +190,23 @@ impl SimDisk {
         self.core.lock().open_names.clone()
     }
 
+    /// How many files there are, and the first of `names` that does not exist.
+    pub fn look_up<'a>(
+        &self,
+        names: impl Iterator<Item = &'a FileName>,
+    ) -> (usize, Option<&'a FileName>) {
+        let core = self.core.lock();
+        let live = core.state.names();
+        let mut names = names;
+        (live.len(), names.find(|name| !live.contains_key(name)))
+    }
+
+    /// Looks at which files are open, as [`SimDisk::open_files`] lists them, and at all descriptors.
+    pub fn with_open_files<T>(&self, with: impl FnOnce(&BTreeMap<FileName, u32>, u64) -> T) -> T {
+        let core = self.core.lock();
+        with(&core.open_names, core.descriptors)
+    }
+
     /// Whether there is a file of that name.
     pub fn exists(&self, name: FileName) -> bool {
         self.core.lock().state.find(name).is_some()

@@ -145,8 +145,8 @@ struct Run<S: Subject> {
     names: u64,
     /// Bytes that reads handed out, with copies: they outlive every store.
     held: VecDeque<(S::Held, Vec<u8>)>,
-    /// Segments that flushes had installed when this was last looked at.
-    installed: u64,
+    /// The newest segment when this was last looked at.
+    newest: u64,
 }
 
 /// Makes one run of a store whose options are drawn from `base`.
@@ -179,7 +179,7 @@ pub fn run<S: Subject>(choices: Choices, base: &S::Options, limits: &RunLimits) 
         plan: limits.plan.then(Vec::new),
         names: 0,
         held: VecDeque::new(),
-        installed: 0,
+        newest: 0,
     };
     run.plan_head(seed);
     if limits.trace {
@@ -370,7 +370,6 @@ impl<S: Subject> Run<S> {
             was_poisoned: false,
             subject,
         };
-        self.installed = open.subject.figures().installed;
         self.check_everything(&mut open, calm && self.clean)?;
         Ok(open)
     }

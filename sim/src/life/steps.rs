@@ -104,9 +104,10 @@ impl<S: Subject> Run<S> {
             return Err(Violation::new("S1", what).into());
         }
         self.model.durable = self.model.durable.max(claimed);
-        if let Err((rule, what)) = open.subject.audit(&self.env.disk) {
-            return Err(Violation::new(rule, what).into());
-        }
+        let newest = match open.subject.audit(&self.env.disk) {
+            Ok(newest) => newest,
+            Err((rule, what)) => return Err(Violation::new(rule, what).into()),
+        };
         if self
             .held
             .iter()
@@ -114,6 +115,10 @@ impl<S: Subject> Run<S> {
         {
             return Err(Violation::new("S10", "bytes that were handed out changed").into());
         }
+        if newest == self.newest {
+            return Ok(());
+        }
+        self.newest = newest;
         self.check_installed(open)
     }
 
@@ -403,7 +408,6 @@ impl<S: Subject> Run<S> {
         };
         open.subject = subject;
         (open.poisoned, open.was_poisoned) = (false, false);
-        self.installed = open.subject.figures().installed;
         if self.damaged {
             self.model.durable = 0;
         }
