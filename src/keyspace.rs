@@ -170,6 +170,17 @@ impl Keyspace {
 }
 
 impl Engine {
+    fn known_keyspace(&self, name: &str, kind: KeyspaceKind) -> Result<Option<KeyspaceEntry>> {
+        let known = self.keyspaces.lock().get(name).cloned();
+        match known {
+            Some(entry) if entry.kind != kind => {
+                let detail = format!("keyspace {name:?} is {:?}, asked for {kind:?}", entry.kind);
+                Err(Error::invalid("keyspace", detail))
+            }
+            known => Ok(known),
+        }
+    }
+
     /// Finds or creates a keyspace: one synced manifest edit before it can be used.
     pub(crate) fn keyspace(&self, name: &str, kind: KeyspaceKind) -> Result<KeyspaceEntry> {
         self.check_open("keyspace")?;
@@ -180,15 +191,14 @@ impl Engine {
             );
             return Err(Error::invalid("keyspace", detail));
         }
+        // Whoever asks for one that exists does not wait for the creation of another.
+        if let Some(entry) = self.known_keyspace(name, kind)? {
+            return Ok(entry);
+        }
         // Held over the edit, so that two callers do not create it twice. No reader takes this lock.
         let _creating = self.creating.lock();
-        let known = self.keyspaces.lock().get(name).cloned();
-        if let Some(entry) = known {
-            if entry.kind == kind {
-                return Ok(entry);
-            }
-            let detail = format!("keyspace {name:?} is {:?}, asked for {kind:?}", entry.kind);
-            return Err(Error::invalid("keyspace", detail));
+        if let Some(entry) = self.known_keyspace(name, kind)? {
+            return Ok(entry);
         }
         if self.settings.read_only {
             let detail = format!("keyspace {name:?} does not exist and the store is read-only");

@@ -296,7 +296,6 @@ impl Options {
             hash_bits: self.hash_bits,
             family_seed: self.family_seed,
             background: match self.background {
-                _ if self.read_only => Background::Manual,
                 Some(background) => background,
                 None if has_threads => Background::Threads(1),
                 None => Background::Manual,

@@ -182,3 +182,29 @@ fn a_scan_that_can_never_fit_says_so() {
     };
     assert_eq!(kind, wanted);
 }
+
+/// Readers have filters too: their jobs load them, within the same budget.
+#[test]
+fn a_read_only_store_loads_its_filters() {
+    let env = Env::in_memory();
+    let store = open(&env, compact());
+    let map = mutable(&store, "map");
+    for number in 0..5 {
+        put(&map, format!("key {number}"), "value");
+        flush(&store);
+    }
+    let resident = store.stats().filters_resident;
+    assert!(resident > 0);
+    store.close().expect("closes");
+    let reader = open(&env, compact().read_only(true));
+    assert_eq!(reader.stats().filters_resident, 0);
+    reader.drain().expect("loads");
+    assert_eq!(reader.stats().filters_resident, resident);
+    let map = mutable(&reader, "map");
+    let before = reader.stats().reads;
+    assert_eq!(get(&map, "absent"), None);
+    assert!(
+        reader.stats().reads <= before + 1,
+        "no page is read for each segment"
+    );
+}

@@ -87,7 +87,8 @@ impl Engine {
     /// The runnable jobs, and whether a thread is at one at the same moment.
     fn jobs(&self, commit: bool) -> (Vec<Job>, bool) {
         let mut jobs = Vec::new();
-        if self.is_closed() || self.settings.read_only {
+        // A read-only store has nothing to write, but filters to load like any other.
+        if self.is_closed() {
             return (jobs, false);
         }
         let now = self.env.clock.monotonic();
