@@ -1,0 +1,77 @@
+//! Failing runs get small and stay the same failure; runs are told as plans that come out the same.
+
+use sealstone_sim::choices::Choices;
+use sealstone_sim::faults::Fault;
+use sealstone_sim::life::{RunLimits, run};
+use sealstone_sim::mini::{Mini, Plant};
+use sealstone_sim::plan::run_plan;
+use sealstone_sim::shrink::shrink;
+use sealstone_sim::store::SimStore;
+use sealstone_sim::subject::Subject;
+
+#[test]
+fn failures_get_small_and_keep_their_rule() {
+    let limits = RunLimits::default();
+    for plant in [Plant::AckBeforeSync, Plant::DeletesResurrect] {
+        let failing = (0..4000)
+            .map(|seed| run::<Mini>(Choices::seed(seed), &plant, &limits))
+            .find(|report| report.failure.is_some())
+            .expect("the plant is caught");
+        let rule = failing.failure.as_ref().unwrap().violation.rule;
+        let shrunk = shrink::<Mini>(failing.recording.clone(), &plant, &limits).unwrap();
+        let left = shrunk.report.failure.as_ref().unwrap();
+        assert_eq!(left.violation.rule, rule);
+        let nonzero = |lists: &sealstone_sim::choices::Recording| {
+            lists.lists.iter().flatten().filter(|v| **v != 0).count()
+        };
+        let (before, after) = (nonzero(&failing.recording), nonzero(&shrunk.recording));
+        println!(
+            "{plant:?}: {before} choices, then {after}, in {} runs",
+            shrunk.runs
+        );
+        assert!(after <= 40 && after < before, "{before} {after}");
+        assert!(shrunk.report.steps <= failing.steps);
+        // Nothing of it hangs on the seed any more.
+        let again = run::<Mini>(Choices::recorded(shrunk.recording), &plant, &limits);
+        assert_eq!(again.digest, shrunk.report.digest);
+    }
+}
+
+#[test]
+fn a_run_that_holds_does_not_shrink() {
+    let recording = Choices::seed(1).recording().clone();
+    assert!(shrink::<Mini>(recording, &Plant::None, &RunLimits::default()).is_none());
+}
+
+#[test]
+fn runs_told_as_plans_hold_as_plans() {
+    let limits = RunLimits {
+        plan: true,
+        ..RunLimits::default()
+    };
+    let (mut told, mut steps) = (0, 0);
+    for seed in 0..150 {
+        let report = run::<SimStore>(Choices::seed(seed), &SimStore::options(), &limits);
+        assert!(report.failure.is_none(), "seed {seed}");
+        // Damage ends a run early, and a plan does not know that.
+        let damages = |hit: &String| {
+            let fault = Fault::ALL.into_iter().find(|f| hit.starts_with(f.name()));
+            hit == "rot" || fault.is_some_and(Fault::damages)
+        };
+        if report.hits.keys().any(damages) {
+            continue;
+        }
+        let text = report.plan.join("\n") + "\nexpect model\n";
+        match run_plan(&text) {
+            Ok(plan) => {
+                told += 1;
+                steps += plan.steps;
+            }
+            Err(failure) => panic!("seed {seed}: {failure}"),
+        }
+    }
+    assert!(
+        told > 100 && steps > 100 * told,
+        "{told} plans, {steps} steps"
+    );
+}
