@@ -38,7 +38,7 @@ fn the_right_miniature_passes() {
 #[test]
 fn each_wrong_miniature_is_caught() {
     let caught = |plant: &Plant| {
-        let report = sweep::<Mini>(&options(*plant, 4000, None));
+        let report = sweep::<Mini>(&options(*plant, 20_000, None));
         let first = report.failures.first();
         println!(
             "{plant:?}: {:?}",

@@ -162,6 +162,8 @@ impl<S: Subject> Run<S> {
     /// A reader opens what the last life left, on a copy: it finds what a writer may find, and changes
     /// nothing.
     pub(super) fn look_without_writing(&mut self) -> Result<(), Violation> {
+        // Also after a clean close: what the medium silently lost is damage.
+        self.note_damage();
         if !self.choices.chance(Purpose::Workload, 1, 6) || self.model.issued == 0 || self.damaged {
             return Ok(());
         }
