@@ -35,7 +35,7 @@
 //! ```text
 //!                                      random    sorted
 //! append, ns a record                      82        82
-//! publish, ns a record                    654        46
+//! into the order one by one, ns a record   654        46   (before readers ordered, sorted)
 //! get of an absent key, ns                 52        52
 //! get of a present key in cache, ns        51        51
 //! get of a present key at random, ns  320-370   285-470   (four or five cache misses)

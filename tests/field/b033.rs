@@ -1,7 +1,7 @@
 //! B033. Elsewhere offsets wrapped at 4 GiB, close said Ok, and the file could not be read again. Here a
 //! location has 43 bits of 8 bytes (64 TiB), and what a generation may hold is settled when the store is
 //! opened: sizes that could pass a limit are refused with the number, before a byte is written.
-//! (The borders themselves are met by the index's and the record's own tests, which need no such file.)
+//! No file beyond 4 GiB is written here: only the limits are tested.
 
 use sealstone::env::Env;
 use sealstone::{Batch, Durability, ErrorKind};
