@@ -8,6 +8,7 @@ use crate::choices::Choices;
 use crate::disk::Strength;
 use crate::explore::{Limits, explore};
 use crate::life::RunLimits;
+use crate::plants;
 use crate::script::standard;
 use crate::shrink::shrink;
 use crate::subject::Subject;
@@ -31,6 +32,9 @@ struct Arguments {
     rounds: Option<u32>,
     trace: bool,
     plan: Option<String>,
+    only: Option<u32>,
+    check: bool,
+    failures: Option<usize>,
 }
 
 fn parse(arguments: &[String]) -> Result<Arguments, String> {
@@ -39,6 +43,10 @@ fn parse(arguments: &[String]) -> Result<Arguments, String> {
     while let Some(name) = rest.next() {
         if name == "--trace" {
             parsed.trace = true;
+            continue;
+        }
+        if name == "--check" {
+            parsed.check = true;
             continue;
         }
         let value = rest.next().ok_or_else(|| format!("{name} needs a value"))?;
@@ -51,6 +59,8 @@ fn parse(arguments: &[String]) -> Result<Arguments, String> {
             "--seed" => parsed.seed = Some(number()?),
             "--jobs" => parsed.jobs = Some(number()?.max(1) as usize),
             "--rounds" => parsed.rounds = Some(number()? as u32),
+            "--only" => parsed.only = Some(number()? as u32),
+            "--failures" => parsed.failures = Some(number()?.max(1) as usize),
             "--plan" => parsed.plan = Some(value.clone()),
             "--json" => parsed.json = Some(value.clone()),
             "--seeds" => {
@@ -77,7 +87,7 @@ fn parse(arguments: &[String]) -> Result<Arguments, String> {
 /// Arguments that make no sense, or a file that can't be written.
 pub fn execute(arguments: &[String]) -> Result<bool, String> {
     let Some((command, rest)) = arguments.split_first() else {
-        return Err("commands: sweep, run, replay, shrink, digest, exhaust".into());
+        return Err("commands: sweep, run, replay, shrink, digest, exhaust, plants".into());
     };
     if command == "replay" {
         return crate::corpus::replay(rest);
@@ -89,6 +99,7 @@ pub fn execute(arguments: &[String]) -> Result<bool, String> {
         "shrink" => run_shrink(&parsed),
         "digest" => run_digest(&parsed),
         "exhaust" => run_exhaust(&parsed),
+        "plants" => run_plants(&parsed, &arguments.join(" ")),
         other => Err(format!("no command {other}")),
     }
 }
@@ -105,7 +116,7 @@ fn run_sweep(parsed: &Arguments, line: &str) -> Result<bool, String> {
         seeds,
         limits,
         jobs,
-        failures_max: FAILURES_MAX,
+        failures_max: parsed.failures.unwrap_or(FAILURES_MAX),
     };
     let (report, took) = timed(|| sweep::<Engine>(&options));
     let row = row(&report, parsed.strength, took);
@@ -126,14 +137,7 @@ fn run_sweep(parsed: &Arguments, line: &str) -> Result<bool, String> {
         report.steps as f64 / seconds
     );
     if let Some(file) = &parsed.json {
-        let text = format!(
-            "{{\"tool\":\"sealstone-sim sweep\",\"commit\":\"{}\",\"machine\":\"{} {}\",\
-             \"arguments\":\"{line}\",\"rows\":[{row}]}}\n",
-            env!("SEALSTONE_COMMIT"),
-            std::env::consts::OS,
-            std::env::consts::ARCH
-        );
-        write(file, &text)?;
+        write(file, &figures("sweep", line, &row))?;
     }
     let dead = if report.seeds < SEEDS_FOR_ALL {
         Vec::new()
@@ -146,6 +150,17 @@ fn run_sweep(parsed: &Arguments, line: &str) -> Result<bool, String> {
     Ok(report.failures.is_empty() && dead.is_empty())
 }
 
+/// Figures as every tool writes them.
+fn figures(command: &str, line: &str, rows: &str) -> String {
+    format!(
+        "{{\"tool\":\"sealstone-sim {command}\",\"commit\":\"{}\",\"machine\":\"{} {}\",\
+         \"arguments\":\"{line}\",\"rows\":[{rows}]}}\n",
+        env!("SEALSTONE_COMMIT"),
+        std::env::consts::OS,
+        std::env::consts::ARCH
+    )
+}
+
 fn row(report: &SweepReport, strength: Option<Strength>, took: Duration) -> String {
     let mut hits = String::new();
     for (what, count) in &report.hits {
@@ -153,11 +168,17 @@ fn row(report: &SweepReport, strength: Option<Strength>, took: Duration) -> Stri
         let _ = write!(hits, "{comma}\"{what}\":{count}");
     }
     let strength = strength.map_or("drawn".into(), |s| format!("{s:?}").to_lowercase());
+    let first = report.failures.first();
+    let (seed, rule) = match first.and_then(|(seed, report)| Some((seed, report.failure.as_ref()?)))
+    {
+        Some((seed, failure)) => (seed.to_string(), format!("\"{}\"", failure.violation.rule)),
+        None => ("null".into(), "null".into()),
+    };
     let seconds = took.as_secs_f64();
     format!(
         "{{\"seeds\":{},\"steps\":{},\"crashes\":{},\"failures\":{},\"seeds_per_second\":{:.1},\
          \"steps_per_second\":{:.1},\"strength\":\"{strength}\",\"digest\":\"{:016x}\",\
-         \"hits\":{{{hits}}}}}",
+         \"first_failed_seed\":{seed},\"first_failed_rule\":{rule},\"hits\":{{{hits}}}}}",
         report.seeds,
         report.steps,
         report.crashes,
@@ -264,6 +285,28 @@ fn run_exhaust(parsed: &Arguments) -> Result<bool, String> {
     }
     println!("{}", report.line(took));
     Ok(report.failures.is_empty())
+}
+
+/// Plants bugs into a copy of the engine, and sweeps until each is caught.
+fn run_plants(parsed: &Arguments, line: &str) -> Result<bool, String> {
+    let asked = plants::Asked {
+        only: parsed.only,
+        check: parsed.check,
+        seeds: parsed.seeds.clone(),
+        jobs: parsed.jobs.unwrap_or(1),
+    };
+    let (rows, well) = plants::run(std::path::Path::new("."), &asked)?;
+    if asked.check {
+        return Ok(well);
+    }
+    let (median, most) = plants::median_and_most(&rows);
+    let count = rows.len();
+    println!("{count} plants, seeds to catch: {median} in the median, {most} at most");
+    if let Some(file) = &parsed.json {
+        let rows: Vec<String> = rows.iter().map(plants::Row::json).collect();
+        write(file, &figures("plants", line, &rows.join(",")))?;
+    }
+    Ok(well)
 }
 
 /// How long something takes on the machine's clock.

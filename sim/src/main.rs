@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! sealstone-sim sweep --seeds A..B [--strength honest|adversarial] [--jobs N] [--json FILE]
+//!                     [--failures N]
 //! sealstone-sim run --seed N [--strength honest|adversarial] [--trace]
 //! sealstone-sim replay FILE|DIRECTORY...
 //! sealstone-sim shrink --seed N [--strength S] [--plan FILE]
 //! sealstone-sim digest --seed N [--strength S]
 //! sealstone-sim exhaust [--rounds N] [--jobs N]
+//! sealstone-sim plants [--only ID] [--check] [--seeds A..B] [--jobs N] [--json FILE]
 //! ```
 //! It ends with 0 only if every rule held.
 
