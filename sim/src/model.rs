@@ -88,6 +88,10 @@ type History = Vec<(u64, Value)>;
 pub struct Model {
     kinds: Vec<KeyspaceKind>,
     keys: BTreeMap<(usize, Vec<u8>), History>,
+    /// What was durable when each commit was issued: its frame says at least that.
+    marks: Vec<u64>,
+    /// What the last open recovered.
+    reopened: u64,
     /// The last sequence that was given out.
     pub issued: u64,
     /// The last sequence that no crash may lose.
@@ -102,6 +106,8 @@ impl Model {
         Self {
             kinds: kinds.to_vec(),
             keys: BTreeMap::new(),
+            marks: Vec::new(),
+            reopened: 0,
             issued: 0,
             durable: 0,
             visible: 0,
@@ -148,6 +154,16 @@ impl Model {
             .map(|(keyspace, key)| (*keyspace, &key[..]))
     }
 
+    /// The keys that were written after `sequence`.
+    pub fn changed_since(&self, sequence: u64) -> impl Iterator<Item = (usize, Vec<u8>)> {
+        let changed = move |history: &History| history.last().is_some_and(|(at, _)| *at > sequence);
+        let keys = self
+            .keys
+            .iter()
+            .filter(move |(_, history)| changed(history));
+        keys.map(|((keyspace, key), _)| (*keyspace, key.clone()))
+    }
+
     /// What `ops` will do, applied in order after everything issued.
     pub fn verdict(&self, ops: &[Op]) -> Verdict {
         let mut overlay: BTreeMap<(usize, &[u8]), Option<&[u8]>> = BTreeMap::new();
@@ -170,9 +186,27 @@ impl Model {
         verdict
     }
 
+    /// The last commit in which any of these keys stood.
+    pub fn newest_of(&self, ops: &[Op]) -> u64 {
+        let last = |op: &Op| {
+            let history = self.keys.get(&(op.keyspace, op.key.clone()))?;
+            history.last().map(|(at, _)| *at)
+        };
+        ops.iter().filter_map(last).max().unwrap_or(0)
+    }
+
+    /// What a recovery that stopped behind `recovered` because of one flipped bit in a log must have seen
+    /// all the same: some later frame, whole and durable, says that commits up to this one were.
+    pub fn told_durable(&self, recovered: u64) -> u64 {
+        let later = self.marks.iter().take(self.durable as usize);
+        let later = later.skip(recovered as usize + 1);
+        later.copied().max().unwrap_or(0).max(self.reopened)
+    }
+
     /// Gives the batch the next sequence.
     pub fn issue(&mut self, ops: &[Op]) -> u64 {
         self.issued += 1;
+        self.marks.push(self.durable);
         for op in ops {
             let history = self.keys.entry((op.keyspace, op.key.clone())).or_default();
             let value = op.value.as_deref().map(Arc::from);
@@ -190,6 +224,7 @@ impl Model {
             let kept = history.partition_point(|(at, _)| *at <= sequence);
             history.truncate(kept);
         }
+        self.marks.truncate(sequence as usize);
         self.issued = self.issued.min(sequence);
         self.visible = self.visible.min(sequence);
     }
@@ -220,6 +255,7 @@ impl Model {
         }
         self.retract_after(recovered);
         self.durable = recovered;
+        self.reopened = recovered;
         self.visible = recovered;
         Ok(())
     }

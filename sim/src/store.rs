@@ -1,5 +1,7 @@
 //! sealstone itself as the subject of the runners, through its public face only.
 
+use std::cell::Cell;
+
 use sealstone::env::{Env, FileKind, FileName};
 use sealstone::types::KeyspaceKind;
 use sealstone::{
@@ -18,6 +20,8 @@ pub struct SimStore {
     store: Store,
     keyspaces: Vec<Keyspace>,
     wide_hash: bool,
+    /// Readers' bounds and scan memory in the last audit.
+    readers: Cell<(usize, u64)>,
 }
 
 const KEYSPACES: [(&str, KeyspaceKind); 2] = [
@@ -69,6 +73,7 @@ impl SimStore {
             store,
             keyspaces,
             wide_hash,
+            readers: Cell::new((0, 0)),
         })
     }
 
@@ -167,6 +172,9 @@ impl Subject for SimStore {
             candidates: stats.candidates,
             opens: stats.opens,
             wide_hash: self.wide_hash,
+            filter_tests: stats.filter_tests,
+            false_candidates: stats.false_candidates,
+            all_filters: stats.filters_resident == stats.segments,
         }
     }
 
@@ -358,12 +366,37 @@ impl Subject for SimStore {
                 "{unknown:?} are of no use, {waiting:?} should be gone"
             ));
         }
+        let memory = &audit.memory;
+        let on_the_way = memory.sealed_bytes
+            + memory.flushing_bytes
+            + memory.pinned_bytes
+            + memory.retiring_bytes
+            + memory.reserved_bytes;
+        if audit.generations.len() > 1 || on_the_way > 0 {
+            let generations = &audit.generations;
+            return Err(format!(
+                "generations {generations:?} are in memory, {on_the_way} bytes not of the open one"
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_readers(&self, (views, walks): (usize, usize)) -> Result<(), (&'static str, String)> {
+        let (pins, scan_bytes) = self.readers.get();
+        if pins != views + walks || (walks == 0 && scan_bytes > 0) {
+            let what = format!(
+                "{views} snapshots and {walks} iterators live, {pins} are registered, with {scan_bytes} \
+                 bytes of scan memory"
+            );
+            return Err(("S15", what));
+        }
         Ok(())
     }
 
     fn audit(&self, disk: &SimDisk) -> Result<u64, (&'static str, String)> {
         let audit = self.store.audit();
         check_audit(&audit, disk)?;
+        self.readers.set((audit.pins.len(), audit.scan_bytes));
         let segments = audit.runs.iter().flat_map(|run| &run.segments);
         Ok(segments.max().copied().unwrap_or(0))
     }
@@ -431,6 +464,14 @@ fn check_files(audit: &Audit, disk: &SimDisk) -> Result<(), (&'static str, Strin
 /// Every descriptor is one that the store knows of: the lock, logs, the manifest, what a flush writes,
 /// and as many segments as the table counts.
 fn check_descriptors(audit: &Audit, disk: &SimDisk) -> Result<(), (&'static str, String)> {
+    // Nobody reads between two steps, so none is pinned.
+    if audit.descriptors_open > audit.descriptors_max.max(1) {
+        let (open, most) = (audit.descriptors_open, audit.descriptors_max);
+        return Err((
+            "S14",
+            format!("{open} segments are open, at most {most} may be"),
+        ));
+    }
     disk.with_open_files(|open, total| {
         let others = &audit.descriptors_other;
         let times = |wanted: &FileName| others.iter().filter(|name| *name == wanted).count() as u64;

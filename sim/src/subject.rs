@@ -63,6 +63,12 @@ pub struct Figures {
     pub opens: u64,
     /// Whether the hash is so wide that two keys never share it.
     pub wide_hash: bool,
+    /// Tests of filters in lookups.
+    pub filter_tests: u64,
+    /// Runs that lookups looked into in vain.
+    pub false_candidates: u64,
+    /// Whether every run has its filter in memory.
+    pub all_filters: bool,
 }
 
 /// An engine under test.
@@ -258,6 +264,14 @@ pub trait Subject: Sized {
     /// # Errors
     /// What is too much.
     fn at_rest(&self, _disk: &SimDisk) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Whether the books of the last [`audit`](Self::audit) know just so many snapshots and iterators.
+    ///
+    /// # Errors
+    /// The rule that does not hold.
+    fn check_readers(&self, _readers: (usize, usize)) -> Result<(), (&'static str, String)> {
         Ok(())
     }
 

@@ -18,6 +18,8 @@ use crate::workers::spawn_all;
 
 /// Every so many seeds one runs twice.
 pub const TWICE_EVERY: u64 = 500;
+/// Every so many seeds one runs again without memory pressure.
+pub const STILL_EVERY: u64 = 25;
 
 /// What to sweep.
 #[derive(Clone, Debug)]
@@ -62,6 +64,9 @@ pub fn run_seed<S: Subject>(seed: u64, base: &S::Options, limits: &RunLimits) ->
         };
         return run::<S>(Choices::seed(seed), base, &telling);
     }
+    if report.failure.is_none() && seed % STILL_EVERY == 1 {
+        return without_pressure::<S>(report, Choices::seed(seed), base, limits);
+    }
     if report.failure.is_some() || !seed.is_multiple_of(TWICE_EVERY) {
         return report;
     }
@@ -83,6 +88,33 @@ pub fn twice<S: Subject>(
         "trace {:016x}, then {:016x}; bytes {:016x}, then {:016x}",
         report.digest, again.digest, report.bytes, again.bytes
     );
+    differs(report, what)
+}
+
+/// Makes a run again without memory pressure: what a store writes depends on commits and options alone
+/// (S21).
+fn without_pressure<S: Subject>(
+    report: RunReport,
+    choices: Choices,
+    base: &S::Options,
+    limits: &RunLimits,
+) -> RunReport {
+    let still = RunLimits {
+        still: true,
+        ..*limits
+    };
+    let again = run::<S>(choices, base, &still);
+    if again.bytes == report.bytes {
+        return report;
+    }
+    let what = format!(
+        "bytes {:016x}, without memory pressure {:016x}",
+        report.bytes, again.bytes
+    );
+    differs(report, what)
+}
+
+fn differs(report: RunReport, what: String) -> RunReport {
     let failure = crate::life::RunFailure {
         violation: Violation::new("S21", what),
         step: report.steps,

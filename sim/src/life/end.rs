@@ -44,7 +44,12 @@ impl<S: Subject> Run<S> {
                         let what = format!("{held} descriptors open after close");
                         return Err(Violation::new("S14", what));
                     }
-                    if !self.env.disk.state().shut_down {
+                    // All that was visible is durable now: what comes next may be a loss of power.
+                    if !poisoned {
+                        self.model.durable = self.model.visible;
+                    }
+                    let shut_down = self.env.disk.state().shut_down;
+                    if !shut_down && self.choices.chance(Purpose::Crash, 1, 2) {
                         self.plan_crash(&Crash::Kill);
                         self.env = self.env.restart(&Crash::Kill);
                         return Ok(true);
@@ -120,14 +125,18 @@ impl<S: Subject> Run<S> {
         let names: Vec<_> = self.env.disk.live_files().into_iter().collect();
         let files: Vec<_> = names
             .into_iter()
-            .filter(|(_, bytes)| !bytes.is_empty())
+            .filter_map(|(name, bytes)| {
+                let last = bytes.iter().rposition(|byte| *byte != 0)?;
+                Some((name, last as u64 + 1))
+            })
             .collect();
         if files.is_empty() {
             return;
         }
-        let (name, bytes) = self.choices.pick(Purpose::Fault, &files).clone();
-        let offset = u64::from(self.choices.below(Purpose::Fault, bytes.len() as u32));
-        let bits = self.choices.below(Purpose::Fault, 3);
+        // What was allocated ahead and never written is not worth it.
+        let (name, used) = *self.choices.pick(Purpose::Fault, &files);
+        let offset = u64::from(self.choices.below(Purpose::Fault, used as u32));
+        let bits = *self.choices.pick(Purpose::Fault, &[0, 0, 0, 0, 1, 2, 3, 3]);
         let place = self.plan_place(name);
         match bits {
             0 => {
@@ -139,12 +148,22 @@ impl<S: Subject> Run<S> {
                 self.plan_line(|| format!("overwrite {place} {offset} repeat:64:hex:a5"));
                 self.env.disk.overwrite(name, offset, &[0xA5; 64])
             }
-            _ => {
+            2 => {
                 let from = offset / 512 * 512;
                 self.plan_line(|| format!("displace {place} {from} 0 512"));
                 self.env.disk.displace(name, from, 0, 512)
             }
+            _ => {
+                // Whole records where others were, if records are small and of one length.
+                let unit = *self.choices.pick(Purpose::Fault, &[32, 64, 512]);
+                let from = offset / unit * unit;
+                let units = (used / unit).max(1) as u32;
+                let to = u64::from(self.choices.below(Purpose::Fault, units)) * unit;
+                self.plan_line(|| format!("displace {place} {from} {to} {unit}"));
+                self.env.disk.displace(name, from, to, unit)
+            }
         };
+        self.rotten.push((name.kind, bits == 0));
         self.damaged = true;
         self.hit("rot");
         self.did(|| format!("rot {bits} in {name} at {offset}"));

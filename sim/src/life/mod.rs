@@ -16,12 +16,14 @@ mod swarm;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use sealstone::env::FileKind;
+
 pub use swarm::{Kind, Swarm};
 
 use crate::choices::{Choices, Purpose, Recording};
-use crate::disk::{CrashPoint, Place, SimulatedPanic, Strength};
+use crate::disk::{AimedCrash, CrashPoint, Place, SimulatedPanic, Strength};
 use crate::env::SimEnv;
-use crate::faults::{Fault, Rule};
+use crate::faults::{Call, Fault, Rule};
 use crate::model::{Model, Violation};
 use crate::subject::{Stop, StopKind, Subject};
 
@@ -43,6 +45,8 @@ pub struct RunLimits {
     pub history: bool,
     /// Whether the run is written down as a plan.
     pub plan: bool,
+    /// Whether memory pressure stays normal, whatever was drawn.
+    pub still: bool,
 }
 
 /// A rule that did not hold.
@@ -130,6 +134,14 @@ struct Run<S: Subject> {
     clean: bool,
     /// Something was damaged: content may be missing, but never wrong.
     damaged: bool,
+    /// The medium lost something that it said it took.
+    lost: bool,
+    /// What rotted since the last open, and whether it was a single bit.
+    rotten: Vec<(FileKind, bool)>,
+    /// The pressure dial does not move.
+    still: bool,
+    /// Filter tests of lookups while all filters were there, and those that were wrong.
+    filtered: (u64, u64),
     /// Struck faults that no loop hides, when this life began.
     struck_before: u64,
     values: u64,
@@ -167,6 +179,10 @@ pub fn run<S: Subject>(choices: Choices, base: &S::Options, limits: &RunLimits) 
         model: Model::new(&S::kinds()),
         clean: false,
         damaged: false,
+        lost: false,
+        rotten: Vec::new(),
+        still: limits.still,
+        filtered: (0, 0),
         struck_before: 0,
         values: 0,
         steps: 0,
@@ -269,6 +285,7 @@ impl<S: Subject> Run<S> {
         let disk = self.env.disk.clone();
         disk.faults(|plan| plan.disarm());
         disk.crash_at(None);
+        disk.crash_on(None);
         self.plan_line(|| "fault off".into());
         self.struck_before = self.struck();
         let limits = match calm {
@@ -313,6 +330,24 @@ impl<S: Subject> Run<S> {
                 &[Place::Before, Place::Inside, Place::After],
             );
             let panic = self.choices.chance(Purpose::Crash, 1, 8);
+            if self.choices.chance(Purpose::Crash, 1, 4) {
+                // What is rare among the calls is what order hangs on.
+                let call = *self.choices.pick(
+                    Purpose::Crash,
+                    &[Call::SyncDir, Call::Rename, Call::Unlink, Call::CreateNew],
+                );
+                let after = u64::from(self.choices.below(Purpose::Crash, 1 << (bits / 2)));
+                let aimed = AimedCrash {
+                    call,
+                    file: None,
+                    after,
+                    place,
+                    panic,
+                };
+                self.plan_aimed_crash(&aimed);
+                disk.crash_on(Some(aimed));
+                return;
+            }
             let point = CrashPoint {
                 mutation,
                 place,
@@ -357,10 +392,7 @@ impl<S: Subject> Run<S> {
         };
         let recovered = subject.recovered();
         self.did(|| format!("opened, recovered through {recovered}"));
-        if self.damaged {
-            self.model.durable = 0;
-        }
-        self.model.recover(recovered)?;
+        self.recover(recovered)?;
         self.mix(recovered);
         let mut open = Open {
             walks: Vec::new(),
@@ -372,6 +404,34 @@ impl<S: Subject> Run<S> {
         };
         self.check_everything(&mut open, calm && self.clean)?;
         Ok(open)
+    }
+
+    /// Takes over what an open says it recovered.
+    fn recover(&mut self, recovered: u64) -> Result<(), Violation> {
+        if self.damaged {
+            self.check_loss(recovered)?;
+            self.model.durable = 0;
+        }
+        self.rotten.clear();
+        self.model.recover(recovered)
+    }
+
+    /// Damage may have taken durable commits, but not where it could be seen: a frame behind the damaged
+    /// one says that it was durable, and what is in segments has no frames to lose.
+    fn check_loss(&self, recovered: u64) -> Result<(), Violation> {
+        if self.lost {
+            return Ok(());
+        }
+        let least = match self.rotten[..] {
+            [(FileKind::Log, true)] => self.model.told_durable(recovered),
+            [(FileKind::Log, false)] | [_, _, ..] => return Ok(()),
+            [] | [_] => self.model.durable,
+        };
+        if recovered < least {
+            let what = format!("durable through {least}, recovered {recovered}, without an error");
+            return Err(Violation::new("S18", what));
+        }
+        Ok(())
     }
 
     /// Runs something that may unwind.
@@ -400,11 +460,12 @@ impl<S: Subject> Run<S> {
     }
 
     fn note_damage(&mut self) {
-        self.damaged |= self.env.disk.faults(|plan| {
+        self.lost |= self.env.disk.faults(|plan| {
             plan.hits()
                 .keys()
                 .any(|(fault, _): &(Fault, _)| fault.damages())
         });
+        self.damaged |= self.lost;
     }
 
     /// Whether an error has a reason: a fault struck in this life, or something is short.

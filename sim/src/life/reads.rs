@@ -20,7 +20,9 @@ impl<S: Subject> Run<S> {
         let before = counted.then(|| open.subject.figures());
         let answer = open.subject.get(keyspace, &key);
         if let Some(before) = before {
-            self.check_cost(&before, &open.subject.figures())?;
+            let after = open.subject.figures();
+            self.check_cost(&before, &after)?;
+            self.check_filters(&before, &after)?;
         }
         if let Some(value) = self.settled(open, answer)? {
             let rule = self.read_rule("S7");
@@ -212,6 +214,22 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
+    /// Where all filters are there, few of their answers are wrong: with 12 bits a key about one in two
+    /// hundred.
+    fn check_filters(&mut self, before: &Figures, after: &Figures) -> Lived<()> {
+        if !before.all_filters || !after.wide_hash || self.damaged {
+            return Ok(());
+        }
+        let (tests, wrong) = &mut self.filtered;
+        *tests += after.filter_tests - before.filter_tests;
+        *wrong += after.false_candidates - before.false_candidates;
+        if *wrong > 8 + *tests / 10 {
+            let what = format!("filters were wrong {wrong} of {tests} times");
+            return Err(Violation::new("S20", what).into());
+        }
+        Ok(())
+    }
+
     pub(super) fn get_other(&mut self, open: &mut Open<S>) -> Lived<()> {
         let (keyspace, key) = self.key();
         let at = self.model.visible;
@@ -310,6 +328,25 @@ impl<S: Subject> Run<S> {
         let answer = open.subject.scan(keyspace, false);
         if let Some(items) = self.settled(open, answer)? {
             self.model.check_scan(rule, (keyspace, false), at, &items)?;
+        }
+        for index in 0..open.views.len() {
+            self.check_view_of_later(open, index)?;
+        }
+        Ok(())
+    }
+
+    /// A snapshot does not see what was written since, now that it may lie in a segment.
+    fn check_view_of_later(&mut self, open: &mut Open<S>, index: usize) -> Lived<()> {
+        let (_, at, id) = open.views[index];
+        let rule = self.read_rule("S8");
+        let later: Vec<_> = self.model.changed_since(at).take(KEYS_LOOKED_AT).collect();
+        for (keyspace, key) in later {
+            self.plan_get("get", keyspace, &key, Some(id));
+            let answer = open.subject.view_get(&open.views[index].0, keyspace, &key);
+            if let Some(value) = self.settled(open, answer)? {
+                self.model
+                    .check_get(rule, (keyspace, &key), at, value.as_deref())?;
+            }
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 //! not needed) is left to the seed.
 
 use super::Run;
-use crate::disk::{Crash, CrashPoint, DiskOptions, Keep, Order, Place, Strength};
+use crate::disk::{AimedCrash, Crash, CrashPoint, DiskOptions, Keep, Order, Place, Strength};
 use crate::faults::Rule;
 use crate::model::Op;
 use crate::plan::text::show_bytes;
@@ -77,14 +77,22 @@ impl<S: Subject> Run<S> {
     }
 
     pub(super) fn plan_crash_point(&mut self, point: &CrashPoint) {
+        self.plan_crash_at("any", point.mutation, (point.place, point.panic));
+    }
+
+    pub(super) fn plan_aimed_crash(&mut self, aimed: &AimedCrash) {
+        self.plan_crash_at(aimed.call.name(), aimed.after, (aimed.place, aimed.panic));
+    }
+
+    fn plan_crash_at(&mut self, call: &str, after: u64, (place, panic): (Place, bool)) {
         self.plan_line(|| {
-            let place = match point.place {
+            let place = match place {
                 Place::Before => "before",
                 Place::Inside => "inside",
                 Place::After => "after",
             };
-            let panic = if point.panic { " panic" } else { "" };
-            format!("crash-at any nth {} {place}{panic}", point.mutation + 1)
+            let panic = if panic { " panic" } else { "" };
+            format!("crash-at {call} nth {} {place}{panic}", after + 1)
         });
     }
 

@@ -80,7 +80,9 @@ impl<S: Subject> Run<S> {
                 let level = *self.choices.pick(Purpose::Pressure, &levels);
                 self.did(|| format!("pressure {level:?}"));
                 self.plan_line(|| format!("pressure {level:?}").to_lowercase());
-                self.env.pressure.set(level);
+                if !self.still {
+                    self.env.pressure.set(level);
+                }
                 Ok(())
             }
             Kind::Clock => {
@@ -104,7 +106,13 @@ impl<S: Subject> Run<S> {
             return Err(Violation::new("S1", what).into());
         }
         self.model.durable = self.model.durable.max(claimed);
-        let newest = match open.subject.audit(&self.env.disk) {
+        let readers = (open.views.len(), open.walks.len());
+        let audited = open.subject.audit(&self.env.disk);
+        let audited = audited.and_then(|newest| {
+            open.subject.check_readers(readers)?;
+            Ok(newest)
+        });
+        let newest = match audited {
             Ok(newest) => newest,
             Err((rule, what)) => return Err(Violation::new(rule, what).into()),
         };
@@ -153,8 +161,9 @@ impl<S: Subject> Run<S> {
                 "{}{number:06}",
                 "a-long-prefix-that-all-keys-share/".repeat(2)
             ),
-            _ if number == 0 => String::new(),
-            _ => format!("{number:x}-{}", "x".repeat((number * 7 % 61) as usize)),
+            2 if number == 0 => String::new(),
+            2 => format!("{number:x}-{}", "x".repeat((number * 7 % 61) as usize)),
+            _ => return (keyspace as usize, key_of_high_bytes(number)),
         };
         (keyspace as usize, key.into_bytes())
     }
@@ -227,7 +236,10 @@ impl<S: Subject> Run<S> {
             (Verdict::Commit, Err(stop)) => self.not_written(open, &stop, issued),
             (Verdict::NoOp, answer) => {
                 self.hit("no-op");
-                self.settled(open, answer).map(drop)
+                match self.settled(open, answer)? {
+                    Some(got) if !self.damaged => self.matched(&ops, got, synced),
+                    _ => Ok(()),
+                }
             }
             (Verdict::Conflict, Ok(_)) => {
                 Err(Violation::new("S7", "a conflicting batch was accepted").into())
@@ -248,6 +260,19 @@ impl<S: Subject> Run<S> {
             ));
         }
         self.mix(got);
+        self.model.acknowledge(got, synced);
+        Ok(())
+    }
+
+    /// A batch that changed nothing is called by the newest commit that it matched: synced, that one is
+    /// durable now.
+    fn matched(&mut self, ops: &[Op], got: u64, synced: bool) -> Lived<()> {
+        let newest = self.model.newest_of(ops);
+        // Not always equal: a put of the same value beside others has a sequence in the model only.
+        if got == 0 || got > newest {
+            let what = format!("a no-op over commit {newest} at most was called {got}");
+            return Err(Violation::new("S1", what).into());
+        }
         self.model.acknowledge(got, synced);
         Ok(())
     }
@@ -408,10 +433,7 @@ impl<S: Subject> Run<S> {
         };
         open.subject = subject;
         (open.poisoned, open.was_poisoned) = (false, false);
-        if self.damaged {
-            self.model.durable = 0;
-        }
-        self.model.recover(open.subject.recovered())?;
+        self.recover(open.subject.recovered())?;
         self.hit("reopen");
         Ok(())
     }
@@ -489,6 +511,13 @@ impl<S: Subject> Run<S> {
         }
         Err(Violation::new("S19", "background jobs never come to an end").into())
     }
+}
+
+/// Keys among which prefixes of nothing but ones have neighbours on both sides.
+fn key_of_high_bytes(number: u32) -> Vec<u8> {
+    let mut key = vec![0xFF; number as usize % 4];
+    key.extend((number as u16).rotate_right(4).to_be_bytes());
+    key
 }
 
 fn unexplained(stop: &Stop) -> Violation {

@@ -119,7 +119,8 @@ pub struct Swarm {
     pub steps_max: u32,
     /// Size of the key space.
     pub keys: u32,
-    /// 0: short keys, 1: a long shared prefix, 2: lengths of all magnitudes.
+    /// 0: short keys, 1: a long shared prefix, 2: lengths of all magnitudes, 3: leading bytes of all
+    /// ones.
     pub key_shape: u32,
     /// Values have up to `2^value_bits` bytes.
     pub value_bits: u32,
@@ -169,12 +170,16 @@ impl Swarm {
             lives: 1 + c.below(Purpose::Swarm, 5),
             steps_max: 20 + c.below(Purpose::Swarm, 380),
             keys: *c.pick(Purpose::Swarm, &[4, 16, 64, 200, 5000]),
-            key_shape: c.below(Purpose::Swarm, 3),
-            value_bits: 1 + c.below(Purpose::Swarm, 11),
+            key_shape: c.below(Purpose::Swarm, 4),
+            // Often so short that all records have one length.
+            value_bits: match c.chance(Purpose::Swarm, 1, 6) {
+                true => 1,
+                false => 1 + c.below(Purpose::Swarm, 11),
+            },
             batch_max: *c.pick(Purpose::Swarm, &[1, 2, 4, 12]),
             synced_quarters: c.below(Purpose::Swarm, 5),
             crash_eighths: c.below(Purpose::Swarm, 9),
-            rot: damage && on(c),
+            rot: c.chance(Purpose::Swarm, 1, 10),
             capacity_bytes: c
                 .chance(Purpose::Swarm, 1, 8)
                 .then(|| 4096 * (24 + u64::from(c.below(Purpose::Swarm, 200)))),
