@@ -433,10 +433,10 @@ impl Engine {
                     .collect(),
             )
         };
-        let (filter_bytes, filter_budget_bytes) = {
-            let residency = self.residency.lock();
-            (residency.used_bytes(), residency.budget_bytes())
-        };
+        let filter_budget_bytes = self.residency.lock().budget_bytes();
+        // What is there, not what residency thinks is there.
+        let filters = version.segments().filter_map(|segment| segment.filter());
+        let filter_bytes = filters.map(|filter| filter.bytes() as u64).sum();
         Audit {
             issued,
             visible: self.visible(),

@@ -54,6 +54,15 @@ fn stop(error: Error) -> Stop {
     Stop::new(kind, error)
 }
 
+/// The options with the least write region that a store takes with them: it says how much that is.
+fn with_least_region(options: Options) -> Options {
+    let tiny = options.clone().write_region_bytes(1 << 16);
+    match Store::open_with(Env::in_memory(), tiny).map_err(|error| error.kind().clone()) {
+        Err(ErrorKind::TooLarge { needed, .. }) => options.write_region_bytes(needed),
+        _ => options,
+    }
+}
+
 fn collect(items: impl Iterator<Item = sealstone::Result<Item>>) -> Answer<Vec<Item>> {
     items.map(|item| item.map_err(stop)).collect()
 }
@@ -133,7 +142,7 @@ impl Subject for SimStore {
         if life == 1 {
             options = options.hash_bits(*c.pick(Purpose::Swarm, &[46, 8, 20, 46, 12]));
         }
-        options
+        options = options
             .write_region_bytes(1 << 20)
             .seal_bytes(*c.pick(Purpose::Swarm, &[4096, 24576, 12288]))
             .seal_records(4 + c.below(Purpose::Swarm, 120))
@@ -146,7 +155,11 @@ impl Subject for SimStore {
             .output_buffer_bytes(*c.pick(Purpose::Swarm, &[512, 256, 4096]))
             .cursor_buffer_bytes(*c.pick(Purpose::Swarm, &[512, 256, 4096]))
             .key_fence_bytes(*c.pick(Purpose::Swarm, &[128, 64, 1024]))
-            .manifest_roll_bytes(*c.pick(Purpose::Swarm, &[2048, 256, 8192]))
+            .manifest_roll_bytes(*c.pick(Purpose::Swarm, &[2048, 256, 8192]));
+        match c.chance(Purpose::Swarm, 1, 4) {
+            true => with_least_region(options),
+            false => options,
+        }
     }
 
     fn open(env: &Env, options: &Options) -> Answer<Self> {

@@ -157,8 +157,8 @@ impl<S: Subject> Run<S> {
                 // Whole records where others were, if records are small and of one length.
                 let unit = *self.choices.pick(Purpose::Fault, &[32, 64, 512]);
                 let from = offset / unit * unit;
-                let units = (used / unit).max(1) as u32;
-                let to = u64::from(self.choices.below(Purpose::Fault, units)) * unit;
+                let back = 1 + u64::from(self.choices.below(Purpose::Fault, 4));
+                let to = from.saturating_sub(back * unit);
                 self.plan_line(|| format!("displace {place} {from} {to} {unit}"));
                 self.env.disk.displace(name, from, to, unit)
             }

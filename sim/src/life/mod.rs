@@ -32,6 +32,15 @@ const HISTORY_STEPS: usize = 40;
 /// Opens of a life that may fail or crash before it is given clean air.
 const TROUBLED_OPENS_MAX: u32 = 3;
 
+/// Calls that a crash is aimed at. A log's first write is its header.
+const RARE_CALLS: [(Call, Option<FileKind>); 5] = [
+    (Call::SyncDir, None),
+    (Call::Rename, None),
+    (Call::Unlink, None),
+    (Call::CreateNew, None),
+    (Call::Write, Some(FileKind::Log)),
+];
+
 /// How a run is bounded.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunLimits {
@@ -304,10 +313,13 @@ impl<S: Subject> Run<S> {
             let after = u64::from(self.choices.below(Purpose::Fault, 2 * gap));
             // Zero is the simplest choice, and no fault is simpler than one.
             if after > 0 {
-                let storm = fault.is_masked();
                 let seed = self.choices.subseed(Purpose::Fault);
-                let times = if storm { 50 } else { 1 };
-                let every = after / 4;
+                let (times, every) = match fault {
+                    _ if fault.is_masked() => (50, after / 4),
+                    // What is short stays short for a while.
+                    Fault::NoSpace | Fault::NoDescriptor => (1 << (after % 4), 0),
+                    _ => (1, 0),
+                };
                 let after = after - 1;
                 let rule = Rule {
                     fault,
@@ -332,14 +344,11 @@ impl<S: Subject> Run<S> {
             let panic = self.choices.chance(Purpose::Crash, 1, 8);
             if self.choices.chance(Purpose::Crash, 1, 4) {
                 // What is rare among the calls is what order hangs on.
-                let call = *self.choices.pick(
-                    Purpose::Crash,
-                    &[Call::SyncDir, Call::Rename, Call::Unlink, Call::CreateNew],
-                );
+                let (call, file) = *self.choices.pick(Purpose::Crash, &RARE_CALLS);
                 let after = u64::from(self.choices.below(Purpose::Crash, 1 << (bits / 2)));
                 let aimed = AimedCrash {
                     call,
-                    file: None,
+                    file,
                     after,
                     place,
                     panic,
@@ -402,7 +411,7 @@ impl<S: Subject> Run<S> {
             was_poisoned: false,
             subject,
         };
-        self.check_everything(&mut open, calm && self.clean)?;
+        self.check_everything(&mut open, (calm && self.clean) || self.damaged)?;
         Ok(open)
     }
 

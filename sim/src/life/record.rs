@@ -81,7 +81,11 @@ impl<S: Subject> Run<S> {
     }
 
     pub(super) fn plan_aimed_crash(&mut self, aimed: &AimedCrash) {
-        self.plan_crash_at(aimed.call.name(), aimed.after, (aimed.place, aimed.panic));
+        let on = aimed
+            .file
+            .map_or(String::new(), |kind| format!(" on {kind:?}"));
+        let call = format!("{}{}", aimed.call.name(), on.to_lowercase());
+        self.plan_crash_at(&call, aimed.after, (aimed.place, aimed.panic));
     }
 
     fn plan_crash_at(&mut self, call: &str, after: u64, (place, panic): (Place, bool)) {

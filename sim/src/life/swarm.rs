@@ -169,7 +169,7 @@ impl Swarm {
             faults,
             lives: 1 + c.below(Purpose::Swarm, 5),
             steps_max: 20 + c.below(Purpose::Swarm, 380),
-            keys: *c.pick(Purpose::Swarm, &[4, 16, 64, 200, 5000]),
+            keys: *c.pick(Purpose::Swarm, &[4, 16, 64, 200, 5000, 1]),
             key_shape: c.below(Purpose::Swarm, 4),
             // Often so short that all records have one length.
             value_bits: match c.chance(Purpose::Swarm, 1, 6) {
@@ -185,7 +185,7 @@ impl Swarm {
                 .then(|| 4096 * (24 + u64::from(c.below(Purpose::Swarm, 200)))),
             descriptors: c
                 .chance(Purpose::Swarm, 1, 8)
-                .then(|| 12 + u64::from(c.below(Purpose::Swarm, 20))),
+                .then(|| 7 + u64::from(c.below(Purpose::Swarm, 24))),
         }
     }
 
