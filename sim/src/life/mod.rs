@@ -37,6 +37,8 @@ pub struct RunLimits {
     pub strength: Option<Strength>,
     /// Most steps of a life, if lower than the drawn number.
     pub steps_max: Option<u32>,
+    /// Whether syncs do nothing: an error that is planted in the machine, for tests of the checks.
+    pub lying: bool,
     /// Whether every step and call is written down.
     pub trace: bool,
     /// Whether the last steps are kept for a report; a failing run is made again with it.
@@ -181,6 +183,9 @@ pub fn run<S: Subject>(choices: Choices, base: &S::Options, limits: &RunLimits) 
         held: VecDeque::new(),
         newest: 0,
     };
+    run.env
+        .disk
+        .set_options(|disk| disk.sync_is_a_lie = limits.lying);
     run.plan_head(seed);
     if limits.trace {
         run.env.disk.start_trace();

@@ -265,6 +265,7 @@ fn kind_name(kind: &ErrorKind) -> &'static str {
         ErrorKind::Locked => "Locked",
         ErrorKind::NotAStore => "NotAStore",
         ErrorKind::InvalidArgument => "InvalidArgument",
+        ErrorKind::IncompatibleOptions { .. } => "IncompatibleOptions",
         ErrorKind::Conflict => "Conflict",
         ErrorKind::Busy { .. } => "Busy",
         ErrorKind::TooLarge { .. } => "TooLarge",
