@@ -67,7 +67,7 @@ fn a_failing_seed_becomes_a_plan_that_fails_alike() {
         let small = run::<SimStore>(Choices::recorded(shrunk.recording), &base, &telling);
         assert_eq!(small.failure.as_ref().unwrap().violation.rule, rule);
         assert!(small.steps <= failing.steps);
-        let text = small.plan.join("\n") + "\nexpect model\n";
+        let text = small.plan_text();
         println!("{rule}: {} steps, then {}", failing.steps, small.steps);
         let failure = run_plan(&text).expect_err("the plan lost its point");
         assert_eq!(failure.rule, Some(rule), "{failure}\n{text}");

@@ -83,6 +83,20 @@ pub struct RunReport {
     pub plan: Vec<String>,
 }
 
+impl RunReport {
+    /// The plan's text. The step at which a rule broke is no longer tried: its error is the failure.
+    pub fn plan_text(&self) -> String {
+        let mut lines = self.plan.clone();
+        if let (Some(_), Some(last)) = (&self.failure, lines.last_mut())
+            && let Some(step) = last.strip_prefix("try ")
+        {
+            *last = step.to_string();
+        }
+        lines.push("expect model".into());
+        lines.join("\n") + "\n"
+    }
+}
+
 /// Why a life stopped.
 enum End {
     /// The process is dead.
@@ -365,7 +379,11 @@ impl<S: Subject> Run<S> {
         if self.damaged {
             self.model.durable = 0;
         }
-        self.model.recover(recovered)?;
+        // Of a damaged store, what nobody wrote is the damage not seen.
+        if let Err(found) = self.model.recover(recovered) {
+            let rule = self.read_rule(found.rule);
+            return Err(Violation::new(rule, found.what).into());
+        }
         self.mix(recovered);
         let mut open = Open {
             walks: Vec::new(),

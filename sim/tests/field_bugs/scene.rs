@@ -35,6 +35,11 @@ impl<S: Subject> Scene<S> {
         self.subject.as_ref().expect("open")
     }
 
+    /// The same from the beginning, on a machine of its own.
+    pub fn again(&self) -> Self {
+        Self::new(self.options.clone())
+    }
+
     /// Opens and compares everything.
     pub fn open(&mut self) -> Outcome {
         let opened = S::open(&self.env.env(), &self.options);
@@ -100,6 +105,20 @@ impl<S: Subject> Scene<S> {
     /// Everything that is not durable is gone.
     pub fn lose_power(&mut self) {
         self.crash(&Crash::Power(Survivors::NOTHING));
+    }
+
+    /// Whether these bytes are certain to survive a loss of power.
+    pub fn survived(&self, bytes: &[u8]) -> bool {
+        let files = self.env.disk.durable_files();
+        let holds = |file: &Vec<u8>| file.windows(bytes.len()).any(|window| window == bytes);
+        files.values().any(holds)
+    }
+
+    /// Of what is not durable a part is left, in sectors, with zeros where data is missing.
+    pub fn lose_power_but(&mut self, seed: u64) {
+        let mut survivors = Survivors::seeded(seed);
+        survivors.garbage = false;
+        self.crash(&Crash::Power(survivors));
     }
 
     fn crash(&mut self, crash: &Crash) {

@@ -242,7 +242,7 @@ pub fn start_anew(
         segments: old.segments.clone(),
     };
     let started = || -> IoResult<_> {
-        let log = new_log(env, number, Bug::None)?;
+        let log = new_log(env, number, bug)?;
         let state = frame(number, loaded.sequence, &loaded.table);
         let end = if loaded.sequence == 0 { 0 } else { state.len() };
         write_all_at(&*log, &state[..end], 0)?;
