@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::env::{File, IoError, IoErrorKind, IoResult, Listing, LockGuard, LockMode, OpenMode};
+use crate::segment::record::padded_bytes;
 use crate::sync::Mutex;
 
 const PAGE_BYTES: usize = 4096;
