@@ -44,7 +44,7 @@ fn engine(bytes: &[u8], seen: &Seen) {
 }
 
 target!("engine", engine, inputs 600, bytes 2048, seen [
-    ("long runs", 200),
+    ("long runs", 100),
     ("runs with a crash", 100),
     ("write", 200),
     ("snapshot", 50),

@@ -122,9 +122,7 @@ fn heads(bytes: &[u8], seen: &Seen) {
         let of_file = report.damaged.iter().filter(|damage| damage.file == name);
         match of_file.clone().next() {
             None => Answer::Fine,
-            Some(damage) if damage.what.contains("newer") || damage.what.contains("version") => {
-                Answer::Newer
-            }
+            Some(damage) if damage.what.contains("newer") => Answer::Newer,
             Some(_) => Answer::Damaged,
         }
     });

@@ -46,7 +46,7 @@ fn segment(bytes: &[u8], seen: &Seen) {
 target!("segment", segment, inputs 4000, bytes 160, seen [
     ("damaged", 500),
     ("forged", 1000),
-    ("refused", 300),
+    ("refused", 80),
     ("read in part", 200),
     ("read right", 200),
     ("opened, damage found", 300),
