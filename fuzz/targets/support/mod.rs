@@ -58,7 +58,8 @@ pub fn repeat(name: &str, target: Target, count: u32, bytes_max: usize) -> Seen 
     for (path, bytes) in &corpus {
         run(target, bytes, &seen, &path.display().to_string());
     }
-    let mut random = SmallRandom::new(0x5EA1_570E);
+    let mut random = SmallRandom::new(told("SEALSTONE_FUZZ_SEED").unwrap_or(0x5EA1_570E));
+    let count = told("SEALSTONE_FUZZ_INPUTS").map_or(count, |inputs| inputs as u32);
     for number in 0..count {
         let bytes = if number % 2 == 0 {
             drawn(&mut random, bytes_max)
@@ -69,6 +70,11 @@ pub fn repeat(name: &str, target: Target, count: u32, bytes_max: usize) -> Seen 
     }
     assert!(seen.count("inputs") == u64::from(count) + corpus.len() as u64);
     seen
+}
+
+/// A number from the environment.
+fn told(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
 }
 
 /// Names the input of a failure before it goes on: the bytes can then be kept in the corpus.
