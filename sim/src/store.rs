@@ -435,13 +435,13 @@ fn check_descriptors(audit: &Audit, disk: &SimDisk) -> Result<(), (&'static str,
         let others = &audit.descriptors_other;
         let times = |wanted: &FileName| others.iter().filter(|name| *name == wanted).count() as u64;
         let mut table = 0;
-        for (name, count) in open {
+        for same in open.chunk_by(|a, b| a.name == b.name) {
+            let (name, count) = (same[0].name, same.len() as u64);
             // The manifest was opened as a temporary and renamed.
             let known = times(&FileName {
                 temporary: false,
-                ..*name
+                ..name
             });
-            let count = u64::from(*count);
             if name.kind == FileKind::Segment && count >= known {
                 table += count - known;
             } else if count != known {

@@ -66,6 +66,17 @@ pub struct Recorded {
     pub state: State,
 }
 
+/// An open description.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenFile {
+    /// The name it was opened by.
+    pub name: FileName,
+    /// The file.
+    pub inode: u32,
+    /// Where the handle lies (`map` is given a `dyn File`).
+    pub address: usize,
+}
+
 /// Everything behind the disk's lock.
 #[derive(Debug)]
 pub struct Core {
@@ -82,14 +93,10 @@ pub struct Core {
     pub digest: u64,
     pub trace: Option<Vec<String>>,
     pub violations: Vec<String>,
-    /// Open descriptions per inode.
-    pub opens: BTreeMap<u32, u32>,
-    /// The same by the name they were opened by.
-    pub open_names: BTreeMap<FileName, u32>,
+    /// Open descriptions, in the order of the names they were opened by.
+    pub open: Vec<OpenFile>,
     /// Mappings per inode.
     pub maps: BTreeMap<u32, u32>,
-    /// Which open file an address belongs to (`map` is given a `dyn File`).
-    pub addresses: BTreeMap<usize, u32>,
     pub descriptors: u64,
     pub locked_exclusive: bool,
     pub locked_shared: u32,
@@ -133,14 +140,17 @@ impl Core {
             digest: 0,
             trace: None,
             violations: Vec::new(),
-            opens: BTreeMap::new(),
-            open_names: BTreeMap::new(),
+            open: Vec::new(),
             maps: BTreeMap::new(),
-            addresses: BTreeMap::new(),
             descriptors: 0,
             locked_exclusive: false,
             locked_shared: 0,
         }
+    }
+
+    /// Whether a description of the file is open.
+    pub fn is_open(&self, inode: u32) -> bool {
+        self.open.iter().any(|file| file.inode == inode)
     }
 
     /// Entry of a call that changes nothing.

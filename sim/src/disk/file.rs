@@ -286,26 +286,16 @@ impl Core {
         })
     }
 
-    fn close(&mut self, id: u32, name: FileName) {
+    fn close(&mut self, id: u32, address: usize) {
         self.descriptors -= 1;
-        if let Some(count) = self.open_names.get_mut(&name) {
-            *count -= 1;
-            if *count == 0 {
-                self.open_names.remove(&name);
-            }
+        if let Some(place) = self.open.iter().position(|open| open.address == address) {
+            self.open.remove(place);
         }
-        let left = self.opens.get_mut(&id).map_or(0, |count| {
-            *count -= 1;
-            *count
-        });
-        if left == 0 {
-            self.opens.remove(&id);
-            self.drop_if_unnamed(id);
-        }
+        self.drop_if_unnamed(id);
     }
 
     pub fn drop_if_unnamed(&mut self, id: u32) {
-        if !self.dead && !self.opens.contains_key(&id) && !self.state.inode(id).named {
+        if !self.dead && !self.state.inode(id).named && !self.is_open(id) {
             self.state.free_space_of(id);
             self.state.forget(id);
         }
@@ -315,9 +305,7 @@ impl Core {
 impl Drop for SimFile {
     fn drop(&mut self) {
         let address = std::ptr::from_ref(&*self) as usize;
-        let mut core = self.core.lock();
-        core.addresses.remove(&address);
-        core.close(self.id, self.name);
+        self.core.lock().close(self.id, address);
     }
 }
 

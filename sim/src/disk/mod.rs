@@ -23,7 +23,7 @@ use std::sync::Arc;
 use sealstone::env::FileName;
 use sealstone::sync::Mutex;
 
-pub use self::core::{AimedCrash, CrashPoint, Place, Recorded};
+pub use self::core::{AimedCrash, CrashPoint, OpenFile, Place, Recorded};
 pub use crash::{Crash, Keep, Order, Survivors};
 pub use inode::{Strength, SyncFailure};
 
@@ -187,7 +187,11 @@ impl SimDisk {
 
     /// Which files are open, and how often, under the names they were opened by.
     pub fn open_files(&self) -> BTreeMap<FileName, u32> {
-        self.core.lock().open_names.clone()
+        let mut files = BTreeMap::new();
+        for open in &self.core.lock().open {
+            *files.entry(open.name).or_default() += 1;
+        }
+        files
     }
 
     /// How many files there are, and the first of `names` that does not exist.
@@ -201,10 +205,10 @@ impl SimDisk {
         (live.len(), names.find(|name| !live.contains_key(name)))
     }
 
-    /// Looks at which files are open, as [`SimDisk::open_files`] lists them, and at all descriptors.
-    pub fn with_open_files<T>(&self, with: impl FnOnce(&BTreeMap<FileName, u32>, u64) -> T) -> T {
+    /// Looks at the open files, in the order of their names, and at all descriptors.
+    pub fn with_open_files<T>(&self, with: impl FnOnce(&[OpenFile], u64) -> T) -> T {
         let core = self.core.lock();
-        with(&core.open_names, core.descriptors)
+        with(&core.open, core.descriptors)
     }
 
     /// Whether there is a file of that name.

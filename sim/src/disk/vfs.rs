@@ -12,7 +12,7 @@ use sealstone::env::{
 use sealstone::sync::Mutex;
 
 use super::SimDisk;
-use super::core::{Core, EINTR, EIO, ENOENT, os_error};
+use super::core::{Core, EINTR, EIO, ENOENT, OpenFile, os_error};
 use super::file::{SimFile, error_of};
 use super::state::State;
 use crate::choices::SmallRandom;
@@ -21,8 +21,6 @@ use crate::faults::{Call, Fault};
 impl SimDisk {
     fn handle(&self, core: &mut Core, name: FileName, id: u32, writable: bool) -> Arc<dyn File> {
         core.descriptors += 1;
-        *core.opens.entry(id).or_default() += 1;
-        *core.open_names.entry(name).or_default() += 1;
         let inode = core.state.inode(id);
         let untold = inode.errors > 0 && !inode.error_told;
         let file = Arc::new(SimFile {
@@ -32,7 +30,15 @@ impl SimDisk {
             writable,
             errors_seen: AtomicU32::new(inode.errors - u32::from(untold)),
         });
-        core.addresses.insert(Arc::as_ptr(&file) as usize, id);
+        let place = core.open.partition_point(|open| open.name < name);
+        core.open.insert(
+            place,
+            OpenFile {
+                name,
+                inode: id,
+                address: Arc::as_ptr(&file) as usize,
+            },
+        );
         file
     }
 
@@ -223,7 +229,8 @@ impl Vfs for SimDisk {
         let mut core = self.core.lock();
         core.observe(Call::Map)?;
         let foreign = IoError::new(IoErrorKind::Unsupported);
-        let id = *core.addresses.get(&address).ok_or(foreign)?;
+        let open = core.open.iter().find(|open| open.address == address);
+        let id = open.ok_or(foreign)?.inode;
         core.check(Call::Map, None)?;
         let inode = core.state.inode(id);
         // Touching past the end or on a bad sector is a fatal signal in a real process: the caller
@@ -265,12 +272,10 @@ impl Vfs for SimDisk {
 impl Core {
     /// After a directory sync no crash leads back to files without a name.
     fn forget_unreachable(&mut self) {
-        let opens = &self.opens;
-        let gone: Vec<u32> = self
-            .state
-            .inodes()
-            .filter(|(id, inode)| !inode.named && !opens.contains_key(id))
+        let unnamed = self.state.inodes().filter(|(_, inode)| !inode.named);
+        let gone: Vec<u32> = unnamed
             .map(|(id, _)| id)
+            .filter(|id| !self.is_open(*id))
             .collect();
         for id in gone {
             self.state.forget(id);
