@@ -118,7 +118,7 @@ proptest! {
             let map = mutable(&store, "map");
             prop_assert_eq!(&content(&map), &model);
             for (key, _) in &changes {
-                prop_assert_eq!(get(&map, key).as_ref(), model.get(key));
+                prop_assert_eq!(get(&map, key), model.get(key).cloned());
             }
         }
     }
