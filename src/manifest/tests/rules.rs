@@ -251,7 +251,7 @@ fn segments_that_their_files_can_not_hold_are_corruption() {
         ];
         try_apply(&base, changes).map(drop)
     };
-    insert(entry).expect("holds");
+    insert(entry.clone()).expect("holds");
     let wrong: [fn(&mut SegmentMeta); 6] = [
         |entry| entry.counts.records = entry.file_len / 32 + 1,
         |entry| entry.counts.records = u64::MAX,
@@ -261,9 +261,9 @@ fn segments_that_their_files_can_not_hold_are_corruption() {
         |entry| entry.identity.generation_hi = u64::MAX,
     ];
     for change in wrong {
-        let mut entry = entry;
+        let mut entry = entry.clone();
         change(&mut entry);
-        let refused = insert(entry).expect_err("can't be held");
+        let refused = insert(entry.clone()).expect_err("can't be held");
         assert_eq!(refused.kind(), &ErrorKind::Corruption, "{entry:?}");
     }
     for (durable_through, first_generation) in [(u64::MAX, 0), (0, u64::MAX)] {
