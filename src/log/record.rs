@@ -124,7 +124,7 @@ mod tests {
             prop_assert_eq!(layout.key.end, layout.value.start);
             let total = encoded_len(key_len.into(), value_len as usize);
             prop_assert_eq!(layout.total_len, total);
-            prop_assert!(total >= layout.value.end && total % RECORD_ALIGN == 0);
+            prop_assert!(total >= layout.value.end && total.is_multiple_of(RECORD_ALIGN));
         }
 
         #[test]

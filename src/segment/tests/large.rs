@@ -211,7 +211,7 @@ fn b033_a_segment_that_passes_2_and_4_gib() {
     };
     assert!(summary.meta.file_len > 1 << 32);
     let files = Arc::new(FileTable::new(Arc::new(OneFile(file)), 4));
-    let segment = Arc::new(Segment::new(summary.meta, build.hasher()));
+    let segment = Arc::new(Segment::new(summary.meta.pack(), Arc::new(build.hasher())));
     let (mut buffers, mut counts) = (LookupBuffers::new(), ReadCounts::default());
     for (index, length) in lengths.iter().enumerate() {
         let hash = segment.hasher().hash(KEYSPACE, &key(index));

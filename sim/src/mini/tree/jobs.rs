@@ -107,7 +107,7 @@ impl Tree {
         if self.bug == Bug::FlushCutShort {
             // Of the keyspace whose turn it is to be looked at.
             let keyspace = inner.next as usize % 2;
-            let last = table.keys().filter(|key| key.0 == keyspace).next_back();
+            let last = table.keys().rfind(|key| key.0 == keyspace);
             if let Some(last) = last.cloned() {
                 table.remove(&last);
             }
