@@ -48,6 +48,8 @@ pub struct RunLimits {
     pub strength: Option<Strength>,
     /// Most steps of a life, if lower than the drawn number.
     pub steps_max: Option<u32>,
+    /// Whether syncs do nothing: an error that is planted in the machine, for tests of the checks.
+    pub lying: bool,
     /// Whether every step and call is written down.
     pub trace: bool,
     /// Whether the last steps are kept for a report; a failing run is made again with it.
@@ -92,6 +94,20 @@ pub struct RunReport {
     pub trace: Vec<String>,
     /// The run as a plan, if asked for.
     pub plan: Vec<String>,
+}
+
+impl RunReport {
+    /// The plan's text. The step at which a rule broke is no longer tried: its error is the failure.
+    pub fn plan_text(&self) -> String {
+        let mut lines = self.plan.clone();
+        if let (Some(_), Some(last)) = (&self.failure, lines.last_mut())
+            && let Some(step) = last.strip_prefix("try ")
+        {
+            *last = step.to_string();
+        }
+        lines.push("expect model".into());
+        lines.join("\n") + "\n"
+    }
 }
 
 /// Why a life stopped.
@@ -206,6 +222,9 @@ pub fn run<S: Subject>(choices: Choices, base: &S::Options, limits: &RunLimits) 
         held: VecDeque::new(),
         newest: 0,
     };
+    run.env
+        .disk
+        .set_options(|disk| disk.sync_is_a_lie = limits.lying);
     run.plan_head(seed);
     if limits.trace {
         run.env.disk.start_trace();
@@ -422,7 +441,11 @@ impl<S: Subject> Run<S> {
             self.model.durable = 0;
         }
         self.rotten.clear();
-        self.model.recover(recovered)
+        // Of a damaged store, what nobody wrote is the damage not seen.
+        self.model.recover(recovered).map_err(|found| {
+            let rule = self.read_rule(found.rule);
+            Violation::new(rule, found.what)
+        })
     }
 
     /// Damage may have taken durable commits, but not where it could be seen: a frame behind the damaged

@@ -5,6 +5,7 @@ use std::time::Duration;
 use sealstone::env::PressureLevel;
 use sealstone::types::KeyspaceKind;
 
+use super::reads::of_view;
 use super::{End, Kind, Lived, Open, Run};
 use crate::choices::Purpose;
 use crate::model::{Op, Verdict, Violation};
@@ -163,7 +164,7 @@ impl<S: Subject> Run<S> {
             ),
             2 if number == 0 => String::new(),
             2 => format!("{number:x}-{}", "x".repeat((number * 7 % 61) as usize)),
-            _ => return (keyspace as usize, key_of_high_bytes(number)),
+            _ => return (keyspace as usize, binary_key(number)),
         };
         (keyspace as usize, key.into_bytes())
     }
@@ -445,7 +446,7 @@ impl<S: Subject> Run<S> {
         }
         match open.subject.at_rest(&self.env.disk) {
             Ok(()) => Ok(()),
-            Err(what) => Err(Violation::new("S9", what).into()),
+            Err((rule, what)) => Err(Violation::new(rule, what).into()),
         }
     }
 
@@ -462,7 +463,7 @@ impl<S: Subject> Run<S> {
                 .map(|keyspace| open.subject.view_scan(view, keyspace, false))
                 .collect();
             for (keyspace, answer) in answers.into_iter().enumerate() {
-                if let Some(items) = self.settled(open, answer)? {
+                if let Some(items) = of_view(self.settled(open, answer))? {
                     let rule = self.read_rule("S8");
                     self.model.check_scan(rule, (keyspace, false), at, &items)?;
                 }
@@ -513,10 +514,15 @@ impl<S: Subject> Run<S> {
     }
 }
 
-/// Keys among which prefixes of nothing but ones have neighbours on both sides.
-fn key_of_high_bytes(number: u32) -> Vec<u8> {
-    let mut key = vec![0xFF; number as usize % 4];
-    key.extend((number as u16).rotate_right(4).to_be_bytes());
+/// Keys of one to eight bytes with the top bit set as often as not.
+fn binary_key(number: u32) -> Vec<u8> {
+    let mixed = u64::from(number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mut key = mixed.to_be_bytes()[..4 + number as usize % 5].to_vec();
+    // Short ones too, as long as they differ.
+    if number < 200 {
+        key = vec![number as u8 ^ 0xA5];
+        key.resize(1 + number as usize % 3, 0xFF);
+    }
     key
 }
 

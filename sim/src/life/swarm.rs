@@ -119,8 +119,7 @@ pub struct Swarm {
     pub steps_max: u32,
     /// Size of the key space.
     pub keys: u32,
-    /// 0: short keys, 1: a long shared prefix, 2: lengths of all magnitudes, 3: leading bytes of all
-    /// ones.
+    /// 0: short keys, 1: a long shared prefix, 2: lengths of all magnitudes, 3: bytes of all values.
     pub key_shape: u32,
     /// Values have up to `2^value_bits` bytes.
     pub value_bits: u32,
@@ -136,6 +135,8 @@ pub struct Swarm {
     pub capacity_bytes: Option<u64>,
     /// Descriptors, if they are short.
     pub descriptors: Option<u64>,
+    /// What permutes listings, if something does.
+    pub listing_seed: Option<u64>,
 }
 
 impl Swarm {
@@ -186,6 +187,9 @@ impl Swarm {
             descriptors: c
                 .chance(Purpose::Swarm, 1, 8)
                 .then(|| 7 + u64::from(c.below(Purpose::Swarm, 24))),
+            listing_seed: c
+                .chance(Purpose::Swarm, 1, 2)
+                .then(|| u64::from(c.below(Purpose::Swarm, u32::MAX))),
         }
     }
 
@@ -197,6 +201,7 @@ impl Swarm {
             strength: self.strength,
             capacity_bytes: self.capacity_bytes.unwrap_or(plain.capacity_bytes),
             descriptors_max: self.descriptors.unwrap_or(plain.descriptors_max),
+            listing_seed: self.listing_seed,
             ..plain
         }
     }
@@ -235,6 +240,9 @@ impl fmt::Display for Swarm {
         }
         if let Some(descriptors) = self.descriptors {
             write!(f, " descriptors={descriptors}")?;
+        }
+        if self.listing_seed.is_some() {
+            write!(f, " listings-permuted")?;
         }
         if self.rot {
             write!(f, " rot")?;
