@@ -121,6 +121,8 @@ impl SimStore {
 }
 
 impl Subject for SimStore {
+    const CLOSE_SYNCS: bool = true;
+
     type Options = Options;
     type Ticket = Ticket;
     type View = Snapshot;

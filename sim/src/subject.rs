@@ -73,6 +73,9 @@ pub struct Figures {
 
 /// An engine under test.
 pub trait Subject: Sized {
+    /// Whether a clean close makes everything visible durable.
+    const CLOSE_SYNCS: bool = false;
+
     /// How it is opened.
     type Options: Clone + std::fmt::Debug + Send + Sync;
     /// A commit under way.

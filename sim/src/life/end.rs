@@ -45,7 +45,7 @@ impl<S: Subject> Run<S> {
                         return Err(Violation::new("S14", what));
                     }
                     // All that was visible is durable now: what comes next may be a loss of power.
-                    if !poisoned {
+                    if !poisoned && S::CLOSE_SYNCS {
                         self.model.durable = self.model.visible;
                     }
                     let shut_down = self.env.disk.state().shut_down;
