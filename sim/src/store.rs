@@ -122,6 +122,7 @@ impl SimStore {
 
 impl Subject for SimStore {
     const CLOSE_SYNCS: bool = true;
+    const TELLS_DURABLE: bool = true;
 
     type Options = Options;
     type Ticket = Ticket;

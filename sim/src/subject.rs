@@ -75,6 +75,8 @@ pub struct Figures {
 pub trait Subject: Sized {
     /// Whether a clean close makes everything visible durable.
     const CLOSE_SYNCS: bool = false;
+    /// Whether its frames say how far the history was durable, so that rot can't cut it short unseen.
+    const TELLS_DURABLE: bool = false;
 
     /// How it is opened.
     type Options: Clone + std::fmt::Debug + Send + Sync;

@@ -104,7 +104,7 @@ fn s09_files_are_known() {
 
 #[test]
 fn s10_bytes_handed_out_stay() {
-    let (most, all) = named::<Tree>(Bug::SlicesRecycled, 3000, 2);
+    let (most, all) = named::<Tree>(Bug::SlicesRecycled, 3000, 6);
     assert_eq!(most, "S10", "{all}");
 }
 
