@@ -31,6 +31,8 @@ struct Arguments {
     rounds: Option<u32>,
     trace: bool,
     plan: Option<String>,
+    seconds: Option<u64>,
+    lies: bool,
 }
 
 fn parse(arguments: &[String]) -> Result<Arguments, String> {
@@ -41,6 +43,10 @@ fn parse(arguments: &[String]) -> Result<Arguments, String> {
             parsed.trace = true;
             continue;
         }
+        if name == "--lies" {
+            parsed.lies = true;
+            continue;
+        }
         let value = rest.next().ok_or_else(|| format!("{name} needs a value"))?;
         let number = || {
             value
@@ -49,6 +55,7 @@ fn parse(arguments: &[String]) -> Result<Arguments, String> {
         };
         match name.as_str() {
             "--seed" => parsed.seed = Some(number()?),
+            "--seconds" => parsed.seconds = Some(number()?),
             "--jobs" => parsed.jobs = Some(number()?.max(1) as usize),
             "--rounds" => parsed.rounds = Some(number()? as u32),
             "--plan" => parsed.plan = Some(value.clone()),
@@ -77,10 +84,17 @@ fn parse(arguments: &[String]) -> Result<Arguments, String> {
 /// Arguments that make no sense, or a file that can't be written.
 pub fn execute(arguments: &[String]) -> Result<bool, String> {
     let Some((command, rest)) = arguments.split_first() else {
-        return Err("commands: sweep, run, replay, shrink, digest, exhaust".into());
+        return Err("commands: sweep, run, replay, shrink, digest, exhaust, kill".into());
     };
     if command == "replay" {
         return crate::corpus::replay(rest);
+    }
+    if command == "kill-child" {
+        // What `kill` starts: ends by a signal or with an error.
+        let orders = crate::real::child::Orders::parse(rest)?;
+        return crate::real::child::run(&orders)
+            .map(|()| true)
+            .map_err(|error| error.to_string());
     }
     let parsed = parse(rest)?;
     match command.as_str() {
@@ -89,7 +103,28 @@ pub fn execute(arguments: &[String]) -> Result<bool, String> {
         "shrink" => run_shrink(&parsed),
         "digest" => run_digest(&parsed),
         "exhaust" => run_exhaust(&parsed),
+        "kill" => run_kill(&parsed),
         other => Err(format!("no command {other}")),
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "it starts itself again")]
+fn run_kill(parsed: &Arguments) -> Result<bool, String> {
+    let options = crate::real::kill::KillOptions {
+        command: std::env::current_exe().map_err(|error| error.to_string())?,
+        time: Duration::from_secs(parsed.seconds.unwrap_or(60)),
+        seed: parsed.seed.unwrap_or(1),
+        lies: parsed.lies,
+    };
+    match crate::real::kill::run(&options) {
+        Ok(report) => {
+            println!("{report:?}");
+            Ok(true)
+        }
+        Err(what) => {
+            println!("{what}");
+            Ok(false)
+        }
     }
 }
 

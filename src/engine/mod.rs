@@ -21,6 +21,8 @@ mod commit_tests;
 pub(crate) mod counters;
 pub(crate) mod flush;
 pub(crate) mod jobs;
+#[cfg(all(test, loom))]
+mod loom_tests;
 pub(crate) mod open;
 pub(crate) mod read;
 pub(crate) mod recovery;
@@ -35,8 +37,6 @@ pub(crate) mod version;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use arc_swap::ArcSwap;
-
 use crate::env::{Env, File, LockGuard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::LogIdentity;
@@ -46,7 +46,7 @@ use crate::memtable::{Memtable, MemtableOptions, MemtableWriter};
 use crate::options::Settings;
 use crate::segment::{FileTable, SegmentParameters};
 use crate::stats::OpenReport;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, Signal};
+use crate::sync::{Arc, ArcSwap, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, Signal};
 use crate::types::{Hasher, KeyspaceId, KeyspaceKind, Sequence};
 
 use commit::{Leader, Queued};

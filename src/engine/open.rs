@@ -15,8 +15,6 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use arc_swap::ArcSwap;
-
 use crate::engine::commit::Leader;
 use crate::engine::counters::Counters;
 use crate::engine::flush::{FlushSlot, meta_of};
@@ -36,7 +34,9 @@ use crate::memory::{Owner, Region};
 use crate::options::Settings;
 use crate::segment::{FileTable, Segment, SegmentParameters};
 use crate::stats::OpenReport;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, Signal};
+use crate::sync::{
+    Arc, ArcSwap, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, Signal, StaticU64,
+};
 use crate::types::Hasher;
 
 /// How far a file's number can be ahead of the manifest's next one. An opening that goes on adds to the
@@ -44,7 +44,7 @@ use crate::types::Hasher;
 const NUMBERS_AHEAD_MAX: u64 = 1 << 32;
 
 /// Openings of this process so far: tells handles of one from those of another.
-static OPENINGS: AtomicU64 = AtomicU64::new(1);
+static OPENINGS: StaticU64 = StaticU64::new(1);
 
 impl Engine {
     /// Opens or creates the store behind `env`.

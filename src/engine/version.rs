@@ -8,11 +8,9 @@
 //! a generation leaves the list in the same swap in which its runs enter. A generation's handle leads
 //! to its memtable or, once that has retired, to its runs: a version made before the flush stays right.
 
-use arc_swap::ArcSwapOption;
-
 use crate::memtable::Memtable;
 use crate::segment::Segment;
-use crate::sync::{Arc, AtomicU64, OnceLock, Ordering};
+use crate::sync::{Arc, ArcSwapOption, AtomicU64, Guard, OnceLock, Ordering};
 use crate::types::{KeyHash, KeyspaceKind, Sequence};
 
 /// One part of a run: the index over the entries whose hash starts with the part's prefix. A run of
@@ -89,7 +87,7 @@ impl Generation {
     }
 
     /// The memtable, unless it has retired.
-    pub fn memory(&self) -> arc_swap::Guard<Option<Arc<Memtable>>> {
+    pub fn memory(&self) -> Guard<Option<Arc<Memtable>>> {
         self.memory.load()
     }
 

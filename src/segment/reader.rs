@@ -10,8 +10,6 @@
 //! Nothing else of a file is kept in memory: 4 bytes an index page, and the places of three sections.
 //! Who loads a filter reads the footer again.
 
-use arc_swap::ArcSwapOption;
-
 use super::ReadCounts;
 use super::files::{FileSlot, FileTable, OpenFile};
 use super::footer::{Footer, FooterFault, SEGMENT_VERSION, SegmentCounts};
@@ -23,7 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::filter::{BLOCK_BYTES, Block, PIECE_BLOCKS, PIECE_BYTES, ResidentFilter};
 use crate::index::fence_of;
 use crate::index::page::{PAGE_BYTES, PageView};
-use crate::sync::{Arc, OnceLock};
+use crate::sync::{Arc, ArcSwapOption, OnceLock};
 use crate::types::{Hasher, KeyHash};
 
 const OPERATION: &str = "open segment";

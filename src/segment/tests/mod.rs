@@ -5,6 +5,8 @@ mod damage;
 mod disk;
 mod files;
 mod lookup;
+#[cfg(loom)]
+mod loom_tests;
 mod verify;
 mod writer;
 

@@ -1,0 +1,171 @@
+//! Models of the whole engine in memory: the commit queue and its leaders, publication, and readers
+//! beside the moment at which a flush installs its runs and retires the memory.
+//!
+//! Everything up to the meeting runs on one thread, where there is nothing to explore. What loom
+//! explores are the engine's own locks and atomics, memtable and file table included, with one switch
+//! or two that no thread asked for.
+//!
+//! Each model was seen to fail under a change of the code that it is about:
+//! * MUTATIONS
+
+use crate::engine::jobs::Job;
+use crate::env::Env;
+use crate::sync::Arc;
+use crate::sync::loom_tests::{Parking, explore};
+use crate::{Batch, Durability, Keyspace, KeyspaceOptions, Options, Snapshot, Store};
+
+const KEY: &[u8] = b"key";
+
+/// A store with one commit: `KEY` is "1".
+fn store() -> (Store, Keyspace) {
+    let mut env = Env::in_memory();
+    env.clock = Arc::new(Parking);
+    env.driver = None;
+    let options = Options::tiny().seal_records(4).write_region_bytes(64 << 10);
+    let store = Store::open_with(env, options).expect("opens");
+    let records = store
+        .keyspace("records", KeyspaceOptions::mutable())
+        .expect("creates");
+    put(&records, "1");
+    (store, records)
+}
+
+fn put(records: &Keyspace, value: &str) -> u64 {
+    records
+        .put(KEY, value.as_bytes(), Durability::Buffered)
+        .expect("puts")
+}
+
+fn number(value: Option<crate::Value>) -> u64 {
+    let value = value.expect("the key is there");
+    std::str::from_utf8(&value)
+        .expect("text")
+        .parse()
+        .expect("a number")
+}
+
+fn see(records: &Keyspace) -> u64 {
+    number(records.get(KEY).expect("reads"))
+}
+
+#[test]
+fn loom_every_committer_comes_through() {
+    explore("commit queue", 1, 2, |seen| {
+        let (store, records) = store();
+        let groups = store.stats().groups;
+        let there = records.clone();
+        let other = loom::thread::spawn(move || put(&there, "7"));
+        let mine = records
+            .put(KEY, &b"8"[..], Durability::Synced)
+            .expect("puts");
+        let theirs = other.join().expect("ends");
+        assert_eq!(mine + theirs, 2 + 3, "each has a sequence of its own");
+        assert_eq!(store.sequence(), 3);
+        assert!(store.durable_sequence() >= mine);
+        assert_eq!(see(&records), if mine > theirs { 8 } else { 7 });
+        seen.saw((store.stats().groups - groups - 1) as usize);
+    });
+}
+
+#[test]
+fn loom_a_ticket_taken_up_late_is_led() {
+    explore("late ticket", 1, 2, |seen| {
+        let (store, records) = store();
+        let mut batch = Batch::new();
+        batch.put(&records, KEY, &b"2"[..]);
+        let ticket = store.submit(batch, Durability::Buffered).expect("submits");
+        let there = records.clone();
+        let other = loom::thread::spawn(move || put(&there, "3"));
+        let first = store.sequence() == 1;
+        assert_eq!(ticket.wait().expect("commits"), 2);
+        assert_eq!(other.join().expect("ends"), 3);
+        assert_eq!(see(&records), 3);
+        seen.saw(usize::from(first));
+    });
+}
+
+#[test]
+fn loom_what_is_visible_can_be_read() {
+    explore("publication", 1, 2, |seen| {
+        let (store, records) = store();
+        let there = records.clone();
+        let writer = loom::thread::spawn(move || put(&there, "2"));
+        let before = store.sequence();
+        let value = see(&records);
+        assert!(value >= before, "{value} although {before} is visible");
+        let snapshot = store.snapshot().expect("a snapshot");
+        let bound = snapshot.sequence();
+        assert!(bound >= value, "a snapshot after a read sees what it saw");
+        assert_eq!(number(snapshot.get(&records, KEY).expect("reads")), bound);
+        writer.join().expect("ends");
+        assert_eq!(number(snapshot.get(&records, KEY).expect("reads")), bound);
+        assert_eq!(see(&records), 2);
+        seen.saw(value as usize - 1);
+    });
+}
+
+/// Runs the flush up to its last step but `left`.
+fn flush_almost(store: &Store, left: usize) {
+    let steps = steps_of_flush();
+    for _ in 0..steps - left {
+        store.run(Job::Flush, 1024).expect("flushes");
+    }
+}
+
+/// How many steps the flush of such a store has.
+fn steps_of_flush() -> usize {
+    let (store, records) = store();
+    put(&records, "2");
+    store.seal().expect("seals");
+    (1..)
+        .find(|_| store.run(Job::Flush, 1024).expect("flushes") == crate::Progress::Finished)
+        .expect("ends")
+}
+
+#[test]
+fn loom_readers_beside_an_installing_flush() {
+    explore("install and retire", 1, 2, |seen| {
+        let (store, records) = store();
+        put(&records, "2");
+        store.seal().expect("seals");
+        flush_almost(&store, 1);
+        let there = store.clone();
+        let flush = loom::thread::spawn(move || {
+            there.run(Job::Flush, 1024).expect("installs");
+        });
+        let reads = store.stats().reads;
+        assert_eq!(see(&records), 2);
+        let from_disk = store.stats().reads > reads;
+        flush.join().expect("ends");
+        assert_eq!(see(&records), 2);
+        assert_eq!(store.audit().memory.sealed_bytes, 0);
+        seen.saw(usize::from(from_disk));
+    });
+}
+
+#[test]
+fn loom_a_pin_and_the_retirement_never_miss_each_other() {
+    explore("pin and retire", 1, 2, |seen| {
+        let (store, records) = store();
+        // The bound lies inside the generation, whose segment will have the second version only.
+        let early: Option<Snapshot> = Some(store.snapshot().expect("a snapshot"));
+        put(&records, "2");
+        store.seal().expect("seals");
+        flush_almost(&store, 1);
+        let there = store.clone();
+        let flush = loom::thread::spawn(move || {
+            there.run(Job::Flush, 1024).expect("installs");
+        });
+        let late = store.snapshot().expect("a snapshot");
+        let early = early.expect("taken");
+        assert_eq!(number(early.get(&records, KEY).expect("reads")), 1);
+        drop(early);
+        assert_eq!(number(late.get(&records, KEY).expect("reads")), 2);
+        flush.join().expect("ends");
+        let lingers = store.audit().memory.pinned_bytes > 0;
+        store.drain().expect("drains");
+        assert_eq!(store.audit().memory.pinned_bytes, 0);
+        assert_eq!(see(&records), 2);
+        seen.saw(usize::from(lingers));
+    });
+}
