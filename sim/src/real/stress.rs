@@ -1,8 +1,8 @@
 //! Threads on one store in a real directory: they write, read, scan, seal, sync and reopen it under each
 //! other, and keep a history.
 
+use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use sealstone::{
@@ -16,6 +16,8 @@ use crate::choices::SmallRandom;
 
 const GROUPS: usize = 12;
 const KEYS: usize = 4;
+/// The first thread reopens the store after so many of its steps.
+const STEPS_PER_OPENING: u64 = 150;
 /// Events after which a run ends, whatever its time: the check holds them all in memory.
 const EVENTS_MAX: u64 = 2_000_000;
 
@@ -34,8 +36,6 @@ pub struct StressOptions {
 struct Shared {
     /// The opening in use, and how many there were.
     open: RwLock<(u64, Store, Keyspace)>,
-    /// One thread reopens at a time.
-    reopening: Mutex<()>,
     ticks: AtomicU64,
     end: Instant,
 }
@@ -49,11 +49,8 @@ impl Shared {
         self.open.read().expect("no panic").clone()
     }
 
-    /// Closes the store under everybody and opens it again.
+    /// Closes the store under everybody and opens it again. For one thread.
     fn reopen(&self) -> Result<()> {
-        let Ok(_one) = self.reopening.try_lock() else {
-            return Ok(());
-        };
         let (number, store, _) = self.handles();
         let store = store.reopen()?;
         let records = store.keyspace("records", KeyspaceOptions::mutable())?;
@@ -76,7 +73,6 @@ pub fn run(options: &StressOptions) -> std::result::Result<(Vec<Event>, u64), St
         .map_err(text)?;
     let shared = Shared {
         open: RwLock::new((1, store, records)),
-        reopening: Mutex::new(()),
         ticks: AtomicU64::new(1),
         end: Instant::now() + options.time,
     };
@@ -90,6 +86,7 @@ pub fn run(options: &StressOptions) -> std::result::Result<(Vec<Event>, u64), St
                         shared,
                         thread,
                         counter: 0,
+                        steps: 0,
                         random,
                         events: Vec::new(),
                         kept: None,
@@ -126,6 +123,7 @@ struct Worker<'a> {
     shared: &'a Shared,
     thread: u32,
     counter: u32,
+    steps: u64,
     random: SmallRandom,
     events: Vec<Event>,
     kept: Option<Kept>,
@@ -140,7 +138,7 @@ impl Worker<'_> {
                 // Another thread reopens the store: the new handles come.
                 Err(error) if *error.kind() == ErrorKind::Closed => {
                     self.kept = None;
-                    std::thread::yield_now();
+                    std::thread::sleep(Duration::from_millis(1));
                 }
                 // A held snapshot is in the way, maybe another thread's.
                 Err(error) if matches!(error.kind(), ErrorKind::Busy { .. }) => self.kept = None,
@@ -151,6 +149,10 @@ impl Worker<'_> {
     }
 
     fn step(&mut self) -> Result<()> {
+        self.steps += 1;
+        if self.thread == 0 && self.steps.is_multiple_of(STEPS_PER_OPENING) {
+            return self.shared.reopen();
+        }
         let (_, store, records) = self.shared.handles();
         match self.random.below(1000) {
             0..400 => self.write(&store, &records),
@@ -165,9 +167,7 @@ impl Worker<'_> {
                 Ok(())
             }
             980..990 => store.sync(),
-            990..999 => store.seal(),
-            _ if self.random.chance(1, 4) => self.shared.reopen(),
-            _ => Ok(()),
+            _ => store.seal(),
         }
     }
 

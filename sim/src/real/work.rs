@@ -33,7 +33,7 @@ pub struct Piece {
 /// A store small enough to seal, flush and rotate all the time, with a thread for it.
 pub fn options(threaded: bool) -> Options {
     let options = Options::new()
-        .write_region_bytes(1 << 20)
+        .write_region_bytes(2 << 20)
         .filter_budget_bytes(64 << 10)
         .scan_bytes(1 << 20)
         .chunk_bytes(4096)

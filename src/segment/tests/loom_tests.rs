@@ -33,6 +33,11 @@ fn loom_the_table_counts_what_is_open_and_closes_only_what_is_idle() {
         let (there, slot) = (table.clone(), slots[1].clone());
         let other = loom::thread::spawn(move || read(&there, &slot, 22));
         let again = read(&table, &slots[0], 11);
+        let mut counts = ReadCounts::default();
+        let pin = table.open(&slots[0], &mut counts).expect("opens");
+        let same = table.open(&slots[0], &mut counts).expect("opens");
+        assert!(Arc::ptr_eq(&pin, &same), "a pinned file was closed");
+        drop((pin, same));
         table.invalidate(names[0]);
         other.join().expect("ends");
         seen.saw(again as usize);
