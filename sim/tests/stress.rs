@@ -49,7 +49,7 @@ fn write(began: u64, ended: u64, counter: u32, group: usize, sequence: u64) -> E
         tag: (0, counter),
         group,
         sequence: Some(sequence),
-        synced: counter % 2 == 0,
+        synced: counter.is_multiple_of(2),
     };
     event(began, ended, what)
 }

@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::engine::commit::Leader;
 use crate::engine::counters::Counters;
-use crate::engine::flush::{FlushSlot, meta_of};
+use crate::engine::flush::FlushSlot;
 use crate::engine::jobs::{Maintenance, WorkSignal};
 use crate::engine::recovery::Recovered;
 use crate::engine::registry::Registry;
@@ -32,7 +32,7 @@ use crate::log;
 use crate::manifest::{self, LogEntry, ManifestState, ManifestWriter};
 use crate::memory::{Owner, Region};
 use crate::options::Settings;
-use crate::segment::{FileTable, Segment, SegmentParameters};
+use crate::segment::{FileTable, PackedMeta, Segment, SegmentParameters};
 use crate::stats::OpenReport;
 use crate::sync::{
     Arc, ArcSwap, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, Signal, StaticU64,
@@ -82,7 +82,7 @@ impl Engine {
         state: &ManifestState,
         lock: Box<dyn LockGuard>,
     ) -> Self {
-        let hasher = Hasher::new(state.hash_seed, state.hash_bits);
+        let hasher = Arc::new(Hasher::new(state.hash_seed, state.hash_bits));
         let region = Region::new(settings.write_region_bytes, settings.chunk_bytes);
         let scratch = region.try_acquire(sizes.scratch_bytes, Owner::Scratch).ok();
         let limit = match settings.descriptors_max {
@@ -92,7 +92,7 @@ impl Engine {
         let parameters = SegmentParameters {
             key_fence_bytes: settings.key_fence_bytes,
             keep_filter_bits: Some(FILTER_BITS_RESIDENT),
-            ..SegmentParameters::new(hasher)
+            ..SegmentParameters::new(*hasher)
         };
         let incarnation = if settings.read_only {
             state.incarnation
@@ -100,7 +100,7 @@ impl Engine {
             state.incarnation + 1
         };
         Self {
-            hasher,
+            hasher: hasher.clone(),
             family_id: state.family_id,
             store_id: state.store_id,
             incarnation,
@@ -131,7 +131,7 @@ impl Engine {
                     .map(|entry| (entry.name.clone(), entry.clone()))
                     .collect(),
             ),
-            version: ArcSwap::from_pointee(version_of(state, hasher)),
+            version: ArcSwap::from_pointee(version_of(state, &hasher)),
             issued: AtomicU64::new(state.flushed_through),
             visible: AtomicU64::new(state.flushed_through),
             durable: AtomicU64::new(state.flushed_through),
@@ -280,7 +280,7 @@ impl Engine {
         state.next_generation = recovered.next_generation;
         state
             .segments
-            .extend(recovered.outputs.iter().map(|output| output.entry));
+            .extend(recovered.outputs.iter().map(|output| output.meta.pack()));
         state.logs.clear();
         if let Some(log) = &recovered.log {
             let mut entry = LogEntry::spare(log.number, self.incarnation);
@@ -293,31 +293,31 @@ impl Engine {
                 .push(LogEntry::spare(spare.number, self.incarnation));
         }
         state.logs.sort_by_key(|log| log.number);
-        state.segments.sort_by_key(|segment| segment.number);
+        state.segments.sort_by_key(PackedMeta::number);
         state.next_number = self.next_number.load(Ordering::Relaxed);
     }
 
     /// Makes what was recovered the current state.
     fn enter(&mut self, recovered: Recovered, state: &ManifestState) {
-        let mut version = version_of(state, self.hasher);
+        let mut version = version_of(state, &self.hasher);
         if self.settings.read_only {
             version.generations = recovered.sealed;
         }
         for output in recovered.outputs {
             // Named in the new state too, but here with what its build left in memory.
-            let meta = meta_of(&output.entry);
-            let segment = Arc::new(Segment::with_tail(meta, self.hasher, output.tail));
-            let runs = &mut version.runs[usize::from(segment.meta().identity.kind.code())];
-            let same = |run: &Arc<Run>| {
-                run.segments
-                    .iter()
-                    .any(|other| other.meta().number == segment.meta().number)
-            };
+            let number = output.meta.number;
+            let named = state.segment(number).cloned();
+            let meta = named.unwrap_or_else(|| output.meta.pack());
+            let hasher = self.hasher.clone();
+            let segment = Arc::new(Segment::with_tail(meta, hasher, output.tail));
+            let runs = &mut version.runs[usize::from(output.meta.identity.kind.code())];
+            let same = |run: &Run| run.segments().iter().any(|other| other.number() == number);
             if let Some(place) = runs.iter().position(same) {
-                runs[place] = Arc::new(Run::of_segment(segment.clone()));
+                runs[place] = Run::of_segment(segment.clone());
             }
             if let Some(filter) = output.filter {
-                self.residency.get_mut().admit(&segment, Arc::new(filter));
+                let residency = self.residency.get_mut();
+                residency.admit(&version, &segment, Arc::new(filter));
             }
         }
         {
@@ -364,19 +364,19 @@ pub(crate) fn named_files(state: &ManifestState) -> impl Iterator<Item = FileNam
         state
             .segments
             .iter()
-            .map(|segment| FileName::segment(segment.number)),
+            .map(|segment| FileName::segment(segment.number())),
     )
 }
 
-fn version_of(state: &ManifestState, hasher: Hasher) -> Version {
+fn version_of(state: &ManifestState, hasher: &Arc<Hasher>) -> Version {
     let mut segments: Vec<_> = state.segments.iter().collect();
-    segments.sort_by_key(|entry| std::cmp::Reverse(entry.identity.generation_hi));
+    segments.sort_by_cached_key(|meta| std::cmp::Reverse(meta.unpack().identity.generation_hi));
     let mut version = Version::default();
-    for entry in segments {
-        let segment = Arc::new(Segment::new(meta_of(entry), hasher));
-        version.runs[usize::from(entry.identity.kind.code())]
-            .push(Arc::new(Run::of_segment(segment)));
+    for meta in segments {
+        let run = Run::of_segment(Arc::new(Segment::new(meta.clone(), hasher.clone())));
+        version.runs[usize::from(run.kind().code())].push(run);
     }
+    version.runs.iter_mut().for_each(Vec::shrink_to_fit);
     version
 }
 

@@ -252,7 +252,7 @@ fn examine(
     if !verified.is_clean() {
         return Err(format!("{:?}", verified.damaged));
     }
-    if life % 2 == 0 {
+    if life.is_multiple_of(2) {
         store.drain().map_err(text)?;
         store.close().map_err(text)?;
     }

@@ -17,7 +17,7 @@ fn try_apply(state: &ManifestState, changes: Vec<Change>) -> Result<ManifestStat
 #[test]
 fn broken_rules_are_corruption() {
     let base = states()[2].clone();
-    let with_segment = |edit: fn(&mut SegmentEntry)| {
+    let with_segment = |edit: fn(&mut SegmentMeta)| {
         let mut entry = segment(5);
         edit(&mut entry);
         vec![Change::NextNumber(6), Change::AddSegment(entry)]
@@ -97,14 +97,23 @@ fn broken_rules_are_corruption() {
             "generations",
             with_segment(|entry| entry.identity.generation_lo = 3),
         ),
-        ("sequences", with_segment(|entry| entry.min_sequence = 21)),
-        ("tombstones", with_segment(|entry| entry.tombstones = 41)),
+        (
+            "sequences",
+            with_segment(|entry| entry.counts.min_sequence = 21),
+        ),
+        (
+            "tombstones",
+            with_segment(|entry| entry.counts.tombstones = 41),
+        ),
         ("tail", with_segment(|entry| entry.tail_len = 1001)),
         (
             "tail, far",
             with_segment(|entry| entry.tail_offset = u64::MAX),
         ),
-        ("not flushed", with_segment(|entry| entry.max_sequence = 21)),
+        (
+            "not flushed",
+            with_segment(|entry| entry.counts.max_sequence = 21),
+        ),
     ];
     for (what, changes) in cases {
         let error = try_apply(&base, changes).expect_err(what);
@@ -142,12 +151,12 @@ fn a_state_that_breaks_a_rule_is_not_written() {
         |state| state.logs.push(log(2)),
         |state| state.next_number = 2,
         |state| state.incarnation = 0,
-        |state| state.segments.push(segment(2)),
+        |state| state.segments.push(segment(2).pack()),
         |state| state.keyspaces.push(keyspace(1, "default")),
         |state| state.keyspaces[0].name.clear(),
         |state| {
             state.next_number = 4;
-            state.segments.push(segment(3));
+            state.segments.push(segment(3).pack());
         },
     ];
     for (at, edit) in edits.iter().enumerate() {
