@@ -113,7 +113,6 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        self.watched.write(0..self.capacity as usize);
         let buffer = ptr::slice_from_raw_parts_mut(self.data.as_ptr(), self.capacity as usize);
         // SAFETY: this is the pointer and length that `start` took from a box, no slice can be alive
         // because slices borrow `self`, and drop runs once.

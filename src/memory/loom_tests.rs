@@ -3,8 +3,7 @@
 //! Each model was seen to fail under a change of the code that it is about:
 //! * `loom_readers_of_a_chunk_see_written_bytes_only`: the store of `len` Relaxed, or before the copy;
 //!   the load of `len` Relaxed.
-//! * `loom_a_recycled_chunk_is_nobodys`: the pool filled before the last reader is gone (`put_chunk` when
-//!   the writer goes).
+//! * `loom_a_recycled_chunk_is_nobodys`: a permit that goes before its buffer.
 //! * `loom_no_freed_byte_is_missed`: the signal raised before the bytes are given; watches read outside
 //!   the lock, before it.
 
@@ -21,7 +20,9 @@ fn loom_readers_of_a_chunk_see_written_bytes_only() {
         let mut permit = region
             .try_acquire(u64::from(CHUNK_BYTES), Owner::Open)
             .expect("free");
-        let (mut writer, _held) = permit.chunk().expect("covered");
+        let (writer, held) = permit.chunk().expect("covered");
+        // A buffer goes before its permit.
+        let (_held, mut writer) = (held, writer);
         let chunk = writer.chunk().clone();
         let reader = loom::thread::spawn(move || {
             let first = chunk.bytes_from(0).expect("from the front");

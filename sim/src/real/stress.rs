@@ -166,7 +166,7 @@ impl Worker<'_> {
                 self.note(began, What::Progress { durable, visible });
                 Ok(())
             }
-            980..990 => store.sync(),
+            980..997 => store.sync(),
             _ => store.seal(),
         }
     }

@@ -35,7 +35,7 @@ pub fn options(threaded: bool) -> Options {
     let options = Options::new()
         .write_region_bytes(2 << 20)
         .filter_budget_bytes(64 << 10)
-        .scan_bytes(1 << 20)
+        .scan_bytes(32 << 20)
         .chunk_bytes(4096)
         .block_records(32)
         .seal_records(256)

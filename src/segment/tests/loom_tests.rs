@@ -1,8 +1,7 @@
 //! A model of the descriptor table: readers that pin files under a cap of one, and an invalidation.
 //!
 //! It was seen to fail under these changes of `files`: a sweep closes pinned files (no look at the
-//! reference count); an open that finds the file open counts it again; `invalidate` leaves the file in
-//! the slot; a failed open keeps its count.
+//! reference count); `invalidate` leaves the file in its slot.
 
 use super::disk::Disk;
 use crate::env::FileName;
