@@ -6,6 +6,7 @@
 //!   this promise is not modelled.
 //! * [`OnceLock`]: the value is set once; who finds it has acquired its initialisation, and who does not
 //!   may come late.
+//! * [`Watched`] sees bytes written and lent, not when a buffer goes back: that rests on `Arc`.
 //! * Limits of time never pass: a wait ends by its signal or never, so a lost one is a deadlock that loom
 //!   reports.
 
@@ -262,31 +263,22 @@ impl<P: Clone> ArcSwapAny<P> {
     }
 }
 
-/// How many bytes share a watch: what records are aligned to.
-const WATCHED_BYTES: usize = 8;
-
-/// Watches accesses to bytes that loom cannot see: a race is a failed model.
+/// Watches accesses to bytes, one by one, that loom cannot see: a race is a failed model.
 #[derive(Debug)]
 pub(crate) struct Watched(Box<[UnsafeCell<()>]>);
 
 impl Watched {
     pub fn new(bytes: usize) -> Self {
-        let cells = bytes.div_ceil(WATCHED_BYTES);
-        Self((0..cells).map(|_| UnsafeCell::new(())).collect())
+        Self((0..bytes).map(|_| UnsafeCell::new(())).collect())
     }
 
     pub fn write(&self, range: Range<usize>) {
-        self.cells(range)
-            .iter()
-            .for_each(|cell| cell.with_mut(|_| ()));
+        let cells = self.0.get(range).unwrap_or(&[]);
+        cells.iter().for_each(|cell| cell.with_mut(|_| ()));
     }
 
     pub fn read(&self, range: Range<usize>) {
-        self.cells(range).iter().for_each(|cell| cell.with(|_| ()));
-    }
-
-    fn cells(&self, range: Range<usize>) -> &[UnsafeCell<()>] {
-        let end = range.end.div_ceil(WATCHED_BYTES);
-        self.0.get(range.start / WATCHED_BYTES..end).unwrap_or(&[])
+        let cells = self.0.get(range).unwrap_or(&[]);
+        cells.iter().for_each(|cell| cell.with(|_| ()));
     }
 }
