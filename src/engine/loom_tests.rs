@@ -2,11 +2,20 @@
 //! beside the moment at which a flush installs its runs and retires the memory.
 //!
 //! Everything up to the meeting runs on one thread, where there is nothing to explore. What loom
-//! explores are the engine's own locks and atomics, memtable and file table included, with one switch
-//! or two that no thread asked for.
+//! explores are the engine's own locks and atomics, memtable and file table included, with one to three
+//! switches that no thread asked for.
 //!
 //! Each model was seen to fail under a change of the code that it is about:
-//! * MUTATIONS
+//! * `loom_every_committer_comes_through`: a leader that calls nobody when it is done; a ticket's wait
+//!   that reads the count after it looked at the outcome.
+//! * `loom_a_ticket_taken_up_late_is_led`: attending without the commit lock.
+//! * `loom_what_is_visible_can_be_read`: `visible` stored Relaxed; a probe slot stored Relaxed.
+//! * `loom_readers_beside_an_installing_flush`: the memory given up before the runs are named.
+//! * `loom_a_pin_and_the_retirement_never_miss_each_other`: bound and version read before the registry
+//!   lock is taken; a retirement that looks at no pin.
+//!
+//! Not seen by them: a leader that calls the next one before it lets the leader lock go; `visible` stored
+//! before the memtable publishes (its records can be found from the append on).
 
 use crate::engine::jobs::Job;
 use crate::env::Env;
@@ -50,7 +59,7 @@ fn see(records: &Keyspace) -> u64 {
 
 #[test]
 fn loom_every_committer_comes_through() {
-    explore("commit queue", 1, 2, |seen| {
+    explore("commit queue", 3, 2, |seen| {
         let (store, records) = store();
         let groups = store.stats().groups;
         let there = records.clone();
@@ -69,7 +78,7 @@ fn loom_every_committer_comes_through() {
 
 #[test]
 fn loom_a_ticket_taken_up_late_is_led() {
-    explore("late ticket", 1, 2, |seen| {
+    explore("late ticket", 3, 2, |seen| {
         let (store, records) = store();
         let there = records.clone();
         let other = loom::thread::spawn(move || put(&there, "7"));
@@ -86,19 +95,15 @@ fn loom_a_ticket_taken_up_late_is_led() {
 
 #[test]
 fn loom_what_is_visible_can_be_read() {
-    explore("publication", 1, 2, |seen| {
+    explore("publication", 2, 2, |seen| {
         let (store, records) = store();
         let there = records.clone();
         let writer = loom::thread::spawn(move || put(&there, "2"));
         let before = store.sequence();
         let value = see(&records);
         assert!(value >= before, "{value} although {before} is visible");
-        let snapshot = store.snapshot().expect("a snapshot");
-        let bound = snapshot.sequence();
-        assert!(bound >= value, "a snapshot after a read sees what it saw");
-        assert_eq!(number(snapshot.get(&records, KEY).expect("reads")), bound);
+        assert!(store.sequence() >= value, "{value} before it is visible");
         writer.join().expect("ends");
-        assert_eq!(number(snapshot.get(&records, KEY).expect("reads")), bound);
         assert_eq!(see(&records), 2);
         seen.saw(value as usize - 1);
     });
@@ -124,7 +129,7 @@ fn steps_of_flush() -> usize {
 
 #[test]
 fn loom_readers_beside_an_installing_flush() {
-    explore("install and retire", 1, 2, |seen| {
+    explore("install and retire", 3, 2, |seen| {
         let (store, records) = store();
         put(&records, "2");
         store.seal().expect("seals");
