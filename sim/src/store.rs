@@ -442,7 +442,8 @@ fn check_descriptors(audit: &Audit, disk: &SimDisk) -> Result<(), (&'static str,
                 temporary: false,
                 ..name
             });
-            if name.kind == FileKind::Segment && count >= known {
+            let sealed = matches!(name.kind, FileKind::Segment | FileKind::Run);
+            if sealed && count >= known {
                 table += count - known;
             } else if count != known {
                 let what = format!("{name} is open {count} times, the audit says {known}");

@@ -14,10 +14,11 @@
 //!                     footer checksum u64 | records u64 | tombstones u64 | sequences u64, u64 |
 //!                     key bytes u64 | value bytes u64
 //!   5  drop log       number u64
-//!   6  drop segment   number u64
+//!   6  drop segment   number u64 (of a segment or a run part)
 //!   7  mark log       number u64 | durable through u64
 //!   8  flushed through, 9 next number, 10 next generation: u64
 //!  11  clean close    nothing
+//!  12  add run part   as 4, with a level above 0 and bytes of keys and values 0
 //! ```
 
 use crate::segment::{SegmentCounts, SegmentIdentity, SegmentMeta};
@@ -37,6 +38,7 @@ const FLUSHED_THROUGH: u16 = 8;
 const NEXT_NUMBER: u16 = 9;
 const NEXT_GENERATION: u16 = 10;
 const CLEAN_CLOSE: u16 = 11;
+const ADD_PART: u16 = 12;
 
 /// One change of the state. The changes of an edit apply in order, so `NextNumber` comes before what
 /// uses the number.
@@ -46,14 +48,14 @@ pub enum Change {
     AddKeyspace(KeyspaceEntry),
     /// Names a log, which is durable already.
     AddLog(LogEntry),
-    /// Names a segment, which is durable already.
+    /// Names a segment, or a part of a folded run's index, which is durable already.
     AddSegment(SegmentMeta),
     /// Forgets a log; it may be unlinked once the edit is durable.
     DropLog {
         /// The file's number.
         number: u64,
     },
-    /// Forgets a segment; it may be unlinked once the edit is durable.
+    /// Forgets a segment or a run part; it may be unlinked once the edit is durable.
     DropSegment {
         /// The file's number.
         number: u64,
@@ -214,7 +216,11 @@ fn put_log(out: &mut Vec<u8>, entry: &LogEntry) {
 
 fn put_segment(out: &mut Vec<u8>, entry: &SegmentMeta) {
     let identity = &entry.identity;
-    put_field(out, ADD_SEGMENT, |out| {
+    let tag = match identity.level {
+        0 => ADD_SEGMENT,
+        _ => ADD_PART,
+    };
+    put_field(out, tag, |out| {
         out.extend_from_slice(&entry.number.to_le_bytes());
         out.extend_from_slice(&identity.family_id.to_le_bytes());
         out.extend_from_slice(&identity.generation_lo.to_le_bytes());
@@ -248,7 +254,13 @@ fn decode_change(tag: u16, mut body: Bytes<'_>) -> Taken<Option<Change>> {
             durable_through: body.u64()?,
             first_generation: body.u64()?,
         }),
-        ADD_SEGMENT => Change::AddSegment(decode_segment(&mut body)?),
+        ADD_SEGMENT | ADD_PART => {
+            let entry = decode_segment(&mut body)?;
+            if (tag == ADD_PART) != (entry.identity.level > 0) {
+                return Err(Malformed::Damaged("a segment with a level, or a part without"));
+            }
+            Change::AddSegment(entry)
+        }
         DROP_LOG => Change::DropLog {
             number: body.u64()?,
         },

@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::types::{HASH_BITS, KeyspaceId, Sequence};
 
 use super::change::{Change, Edit};
+use super::runs;
 use super::state::{KeyspaceEntry, LogEntry, ManifestState};
 use crate::segment::{PackedMeta, SegmentMeta};
 
@@ -178,7 +179,16 @@ impl ManifestState {
         changes.iter().try_for_each(|change| match change {
             Change::AddSegment(entry) => self.check_flushed(entry),
             _ => Ok(()),
-        })
+        })?;
+        let touches_runs = changes.iter().any(|change| match change {
+            Change::AddSegment(entry) => entry.identity.level > 0,
+            Change::DropSegment { .. } => true,
+            _ => false,
+        });
+        match touches_runs {
+            true => runs::check(self),
+            false => Ok(()),
+        }
     }
 
     /// Every rule of a state, for one that was read or is about to be written as a whole.
@@ -219,7 +229,8 @@ impl ManifestState {
             let entry = entry.unpack();
             self.check_segment(&entry)?;
             self.check_flushed(&entry)
-        })
+        })?;
+        runs::check(self)
     }
 
     fn check_flushed(&self, entry: &SegmentMeta) -> Result<()> {
@@ -341,6 +352,6 @@ fn check_count(count: u64, what: &str) -> Result<()> {
     }
 }
 
-fn broken(detail: impl Into<String>) -> Error {
+pub(super) fn broken(detail: impl Into<String>) -> Error {
     Error::new(ErrorKind::Corruption, "apply manifest edit", detail).with_file(FileName::MANIFEST)
 }
