@@ -281,7 +281,12 @@ impl Options {
             range("fold runs", runs.into(), 2, 64)?;
         }
         range("fold_bytes", self.fold_bytes, 768, 1 << 32)?;
-        range("run_part_records", self.run_part_records.into(), 16, 1 << 30)?;
+        range(
+            "run_part_records",
+            self.run_part_records.into(),
+            16,
+            1 << 30,
+        )?;
         for (name, size) in [
             ("seal_bytes", self.seal_bytes),
             ("batch_bytes_max", self.batch_bytes_max),

@@ -199,8 +199,16 @@ impl FoldJob {
 
     /// Its run's generations.
     fn generations(&self) -> (u64, u64) {
-        let oldest = self.choice.inputs.last().map_or(0, |run| run.generations().0);
-        let newest = self.choice.inputs.first().map_or(0, |run| run.generations().1);
+        let oldest = self
+            .choice
+            .inputs
+            .last()
+            .map_or(0, |run| run.generations().0);
+        let newest = self
+            .choice
+            .inputs
+            .first()
+            .map_or(0, |run| run.generations().1);
         (oldest, newest)
     }
 
@@ -368,6 +376,8 @@ impl Engine {
     fn begin_part(&self, job: &mut FoldJob) -> Result<Phase> {
         let part = job.outputs.len() as u64;
         let hashes = job.hashes_of(part);
+        // Another part of an input may follow, and its pages are others.
+        job.keepers.clear();
         let entries = self.count_entries(job, &hashes)?;
         let number = self.take_number();
         let name = FileName::run(number);
@@ -399,7 +409,8 @@ impl Engine {
             .files
             .spare_one_for(create)
             .map_err(|cause| Error::io("fold", name, cause))?;
-        let writer = PartWriter::new(file.clone(), name, plan).inspect_err(|_| self.discard(name))?;
+        let writer =
+            PartWriter::new(file.clone(), name, plan).inspect_err(|_| self.discard(name))?;
         Ok(Phase::Write {
             writer: Box::new(writer),
             number,
@@ -412,7 +423,10 @@ impl Engine {
     /// How many entries the inputs have in a part.
     fn count_entries(&self, job: &mut FoldJob, hashes: &Range<u64>) -> Result<u64> {
         if job.prefix_bits == 0 {
-            let records = job.segments.iter().map(|segment| segment.meta().counts.records);
+            let records = job
+                .segments
+                .iter()
+                .map(|segment| segment.meta().counts.records);
             return Ok(records.sum());
         }
         let mut counts = ReadCounts::default();
@@ -506,7 +520,12 @@ impl Engine {
                     return false;
                 }
                 let location = (base + ordinal) << offset_bits | units;
-                let entry = Entry::new(entry.hash(), location, entry.size_class(), entry.tombstone());
+                let entry = Entry::new(
+                    entry.hash(),
+                    location,
+                    entry.size_class(),
+                    entry.tombstone(),
+                );
                 buffer.push(entry.pack());
                 true
             })?;
@@ -524,7 +543,11 @@ impl Engine {
 
     /// An input has more or fewer entries than its footer says.
     fn miscounted(&self, job: &FoldJob) -> Error {
-        let part = job.choice.inputs.first().and_then(|run| run.parts().first());
+        let part = job
+            .choice
+            .inputs
+            .first()
+            .and_then(|run| run.parts().first());
         let name = part.map_or(FileName::MANIFEST, |part| part.name());
         Error::corruption("fold", name, 0, "the entries are not as many as announced")
     }
@@ -533,9 +556,13 @@ impl Engine {
         let next = self.next_number.load(Ordering::Relaxed);
         let mut changes = vec![Change::NextNumber(next)];
         let replaced = job.choice.replaced.iter().filter(|run| run.level() > 0);
-        changes.extend(replaced.flat_map(Run::parts).map(|part| Change::DropSegment {
-            number: part.number(),
-        }));
+        changes.extend(
+            replaced
+                .flat_map(Run::parts)
+                .map(|part| Change::DropSegment {
+                    number: part.number(),
+                }),
+        );
         let outputs = job.outputs.iter();
         changes.extend(outputs.map(|output| Change::AddSegment(output.meta.clone())));
         self.edit_manifest(&changes)
@@ -599,7 +626,11 @@ impl Engine {
             return;
         }
         let inputs = &job.choice.inputs;
-        let of_part = |run: &&Run| run.parts().iter().any(|part| Some(part.name()) == error.file());
+        let of_part = |run: &&Run| {
+            run.parts()
+                .iter()
+                .any(|part| Some(part.name()) == error.file())
+        };
         match inputs.iter().find(of_part) {
             Some(run) if run.level() > 0 => push_damaged(folds, run),
             _ if job.choice.replaced.len() == inputs.len() => {

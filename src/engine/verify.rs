@@ -110,7 +110,11 @@ impl Engine {
         let names = generations
             .iter()
             .map(|generation| FileName::log(generation.log_number));
-        let runs: Vec<_> = version.runs.iter().flat_map(|runs| runs.iter().rev()).collect();
+        let runs: Vec<_> = version
+            .runs
+            .iter()
+            .flat_map(|runs| runs.iter().rev())
+            .collect();
         let names: Vec<_> = std::iter::once(FileName::MANIFEST).chain(names).collect();
         verification.begin(&names, runs.iter().copied());
         let logs = self.verify_live_manifest(verification)?;
@@ -343,12 +347,7 @@ impl<'a> Verification<'a> {
     }
 
     /// Reads a run's segments, oldest first, then the parts of its index.
-    fn run(
-        &mut self,
-        run: &Run,
-        files: &FileTable,
-        go_on: &dyn Fn() -> Result<()>,
-    ) -> Result<()> {
+    fn run(&mut self, run: &Run, files: &FileTable, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
         for segment in run.segments().iter().rev() {
             go_on()?;
             self.segment(segment, |at| segment.verify(files, at))?;

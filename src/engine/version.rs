@@ -248,7 +248,9 @@ impl Version {
     pub fn with_folded(&self, old: &[Run], new: Run) -> Option<Self> {
         let mut next = self.clone();
         let runs = &mut next.runs[usize::from(new.kind().code())];
-        let place = runs.iter().position(|run| old.first().is_some_and(|old| run.is(old)))?;
+        let place = runs
+            .iter()
+            .position(|run| old.first().is_some_and(|old| run.is(old)))?;
         let replaced = runs.get(place..place + old.len())?;
         if !replaced.iter().zip(old).all(|(run, old)| run.is(old)) {
             return None;

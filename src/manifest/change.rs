@@ -257,7 +257,9 @@ fn decode_change(tag: u16, mut body: Bytes<'_>) -> Taken<Option<Change>> {
         ADD_SEGMENT | ADD_PART => {
             let entry = decode_segment(&mut body)?;
             if (tag == ADD_PART) != (entry.identity.level > 0) {
-                return Err(Malformed::Damaged("a segment with a level, or a part without"));
+                return Err(Malformed::Damaged(
+                    "a segment with a level, or a part without",
+                ));
             }
             Change::AddSegment(entry)
         }

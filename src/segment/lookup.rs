@@ -198,8 +198,7 @@ impl Segment {
         counts: &mut ReadCounts,
     ) -> Result<Option<Lookup>> {
         let offset = LocationSplit::SEGMENT.offset_bytes(entry.location());
-        let record =
-            self.read_record(source.file, source.places, entry, offset, buffer, counts)?;
+        let record = self.read_record(source.file, source.places, entry, offset, buffer, counts)?;
         if self.is_of_other_key(&record, buffer, wanted, entry) {
             let what = "the record's key has another hash than its index entry";
             return Err(self.damage(OPERATION, offset, what));

@@ -295,7 +295,8 @@ impl PartWriter {
     }
 
     fn write_tail(self) -> Result<SegmentSummary> {
-        let mut bytes = Vec::with_capacity(self.page_fences.len() * PAGE_FENCE_BYTES as usize + 512);
+        let mut bytes =
+            Vec::with_capacity(self.page_fences.len() * PAGE_FENCE_BYTES as usize + 512);
         for fence in &self.page_fences {
             bytes.extend_from_slice(&fence.to_le_bytes());
         }

@@ -22,8 +22,8 @@ use crate::env::FileName;
 use crate::env::io::{read_exact_at, uninterrupted};
 use crate::error::{Error, ErrorKind, Result};
 use crate::filter::{BLOCK_BYTES, Block, PIECE_BLOCKS, PIECE_BYTES, ResidentFilter};
-use crate::index::{LocationSplit, fence_of};
 use crate::index::page::{PAGE_BYTES, PageView};
+use crate::index::{LocationSplit, fence_of};
 use crate::sync::{Arc, OnceLock};
 use crate::types::{Hasher, KeyHash, Sequence};
 

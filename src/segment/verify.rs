@@ -294,15 +294,21 @@ impl Verifier<'_> {
         for (ordinal, segment) in (0..).zip(segments) {
             let mut keeper = PageKeeper::default();
             let sum = &mut derived.entries;
-            let found = segment.gather(self.files, &hashes, &mut keeper, &mut self.counts, |entry| {
-                let location = ordinal << offset_bits | entry.location();
-                // A location that does not fit is in no part: the sums will differ.
-                if location >> LOCATION_BITS == 0 {
-                    let (class, tombstone) = (entry.size_class(), entry.tombstone());
-                    sum.add(Entry::new(entry.hash(), location, class, tombstone));
-                }
-                true
-            });
+            let found = segment.gather(
+                self.files,
+                &hashes,
+                &mut keeper,
+                &mut self.counts,
+                |entry| {
+                    let location = ordinal << offset_bits | entry.location();
+                    // A location that does not fit is in no part: the sums will differ.
+                    if location >> LOCATION_BITS == 0 {
+                        let (class, tombstone) = (entry.size_class(), entry.tombstone());
+                        sum.add(Entry::new(entry.hash(), location, class, tombstone));
+                    }
+                    true
+                },
+            );
             match found {
                 Ok(_) => {}
                 // Listed for that segment.
