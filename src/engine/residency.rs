@@ -172,10 +172,7 @@ fn older_filters(version: &Version, own: &Age, bytes: u64) -> (Vec<Arc<Segment>>
 }
 
 fn oldest_filters_first(runs: &[Run]) -> Peekable<impl Iterator<Item = &Arc<Segment>>> {
-    let segments = runs
-        .iter()
-        .rev()
-        .flat_map(|run| run.segments().iter().rev());
+    let segments = runs.iter().rev().flat_map(|run| run.parts().iter().rev());
     segments.filter(|segment| segment.has_filter()).peekable()
 }
 

@@ -267,11 +267,6 @@ impl Version {
             .flat_map(|run| run.segments().iter().rev())
     }
 
-    /// The parts of all runs' indexes.
-    pub fn parts(&self) -> impl Iterator<Item = &Part> {
-        self.runs.iter().flatten().flat_map(Run::parts)
-    }
-
     /// The parts of folded runs, which are files of their own.
     pub fn folded_parts(&self) -> impl Iterator<Item = &Part> {
         let folded = self.runs.iter().flatten().filter(|run| run.level() > 0);
