@@ -38,7 +38,7 @@ use crate::options::Settings;
 use crate::segment::{FileTable, PackedMeta, Segment, SegmentParameters};
 use crate::stats::OpenReport;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, Signal};
-use crate::types::{Hasher, KeyspaceKind};
+use crate::types::{HASH_BITS, Hasher, KeyspaceKind};
 
 /// How far a file's number can be ahead of the manifest's next one. An opening that goes on adds to the
 /// manifest with every few files that it makes, and one that fails makes few.
@@ -62,6 +62,7 @@ impl Engine {
             Some(read) => (read.state, false, read.cut_bytes),
             None => (fresh_state(&env, &settings, &listing)?, true, 0),
         };
+        check_fixed(&settings, &state)?;
         leave_out_foreign(&mut listing, state.next_number);
         validate(&env, &state, &listing)?;
         let mut engine = Self::idle(env, settings, sizes, &state, lock)?;
@@ -377,12 +378,15 @@ fn version_of(state: &ManifestState, hasher: &Arc<Hasher>) -> Result<Version> {
 }
 
 pub(super) fn list(env: &Env) -> Result<Listing> {
-    io::uninterrupted(|| env.vfs.list()).map_err(|cause| match cause.kind {
+    let mut listing = io::uninterrupted(|| env.vfs.list()).map_err(|cause| match cause.kind {
         IoErrorKind::NotFound => {
             Error::new(ErrorKind::NotAStore, "open", env.vfs.describe()).with_cause(cause)
         }
         _ => Error::io_dir("open", cause),
-    })
+    })?;
+    // Backends sort. What is removed first must not hang on one that forgot to.
+    listing.names.sort_unstable();
+    Ok(listing)
 }
 
 /// Takes the lock. A directory that is no store and is not to become one is left as it is.
@@ -446,8 +450,31 @@ fn fresh_state(env: &Env, settings: &Settings, listing: &Listing) -> Result<Mani
         u128::from_le_bytes(store_id),
         u128::from_le_bytes(family_seed),
         family_seed,
-        settings.hash_bits,
+        settings.hash_bits.unwrap_or(HASH_BITS as u8),
     ))
+}
+
+/// What the options say of what creation fixed is what the store has. Options that say nothing fit every
+/// store.
+fn check_fixed(settings: &Settings, state: &ManifestState) -> Result<()> {
+    let other = |name, stored: String, asked: String| {
+        let kind = ErrorKind::IncompatibleOptions {
+            name,
+            stored,
+            asked,
+        };
+        Err(Error::new(kind, "open", "").with_file(FileName::MANIFEST))
+    };
+    let hex = |seed: [u8; 16]| format!("{:032x}", u128::from_be_bytes(seed));
+    match (settings.hash_bits, settings.family_seed) {
+        (Some(bits), _) if bits != state.hash_bits => {
+            other("hash_bits", state.hash_bits.to_string(), bits.to_string())
+        }
+        (_, Some(seed)) if seed != state.hash_seed => {
+            other("family_seed", hex(state.hash_seed), hex(seed))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Everything that the manifest names is there, and the listing holds no log that the manifest should

@@ -21,6 +21,11 @@ const NAME_BYTES_MAX: usize = 255;
 /// Above all that a store can count to: what is taken from a manifest can be added to.
 const COUNT_MAX: u64 = 1 << 62;
 
+/// The shortest record of a segment, and more than the longest segment: sums over all segments of what
+/// the manifest says of each fit 64 bits.
+const RECORD_BYTES_MIN: u64 = 32;
+const FILE_BYTES_MAX: u64 = 1 << 48;
+
 /// Places for segments that are made at least when the list is full.
 const SEGMENTS_RESERVED: usize = 8;
 
@@ -290,7 +295,8 @@ impl ManifestState {
             let number = entry.number;
             return Err(broken(format!("log {number} is of a later incarnation")));
         }
-        Ok(())
+        check_count(entry.durable_through, "durable_through")?;
+        check_count(entry.first_generation, "first_generation")
     }
 
     fn check_segment(&self, entry: &SegmentMeta) -> Result<()> {
@@ -307,8 +313,12 @@ impl ManifestState {
             "has more tombstones than records"
         } else if tail_end.is_none_or(|end| end > entry.file_len) {
             "has its tail outside its file"
+        } else if entry.file_len > FILE_BYTES_MAX {
+            "is longer than a segment can be"
+        } else if !fits(entry) {
+            "holds more than its file can"
         } else {
-            return Ok(());
+            return check_count(identity.generation_hi, "generation_hi");
         };
         Err(broken(format!("segment {} {rule}", entry.number)))
     }
@@ -321,6 +331,14 @@ impl ManifestState {
         }
         Ok(())
     }
+}
+
+/// Whether the file is long enough for what it is said to hold.
+fn fits(entry: &SegmentMeta) -> bool {
+    let counts = &entry.counts;
+    let bytes = counts.key_bytes.checked_add(counts.value_bytes);
+    counts.records <= entry.file_len / RECORD_BYTES_MIN
+        && bytes.is_some_and(|bytes| bytes <= entry.file_len)
 }
 
 fn check_keyspace(entry: &KeyspaceEntry) -> Result<()> {

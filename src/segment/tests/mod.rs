@@ -4,6 +4,7 @@ mod cursor;
 mod damage;
 mod disk;
 mod files;
+mod large;
 mod lookup;
 mod verify;
 mod writer;
