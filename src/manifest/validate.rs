@@ -13,6 +13,7 @@ use crate::types::{HASH_BITS, KeyspaceId, Sequence};
 use super::change::{Change, Edit};
 use super::runs;
 use super::state::{KeyspaceEntry, LogEntry, ManifestState};
+use crate::index::ENTRY_BYTES;
 use crate::segment::{PackedMeta, SegmentMeta};
 
 /// The longest name of a keyspace, in bytes.
@@ -337,7 +338,12 @@ impl ManifestState {
 fn fits(entry: &SegmentMeta) -> bool {
     let counts = &entry.counts;
     let bytes = counts.key_bytes.checked_add(counts.value_bytes);
-    counts.records <= entry.file_len / RECORD_BYTES_MIN
+    let least = match entry.identity.level {
+        0 => RECORD_BYTES_MIN,
+        // A part of a run has an index entry for each.
+        _ => ENTRY_BYTES as u64,
+    };
+    counts.records <= entry.file_len / least
         && bytes.is_some_and(|bytes| bytes <= entry.file_len)
 }
 
