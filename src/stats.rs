@@ -190,6 +190,8 @@ pub struct RunAudit {
     pub generations: (u64, u64),
     /// Its segments' file numbers, newest first.
     pub segments: Vec<u64>,
+    /// The file numbers of its index, by hash prefix; at level 0 that of its segment.
+    pub parts: Vec<u64>,
     /// Its entries.
     pub records: u64,
 }
@@ -452,6 +454,7 @@ impl Engine {
                 .iter()
                 .map(|segment| segment.number())
                 .collect(),
+            parts: run.parts().iter().map(|part| part.number()).collect(),
             records: run
                 .segments()
                 .iter()

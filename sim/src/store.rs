@@ -1,10 +1,12 @@
 //! sealstone itself as the subject of the runners, through its public face only.
 
+use std::cell::Cell;
+
 use sealstone::env::{Env, FileKind, FileName};
 use sealstone::types::KeyspaceKind;
 use sealstone::{
-    Audit, Batch, Durability, Error, ErrorKind, Iter, Keyspace, KeyspaceOptions, Options, Snapshot,
-    Store, Ticket, Value,
+    Audit, Batch, Durability, Error, ErrorKind, Fold, Iter, Keyspace, KeyspaceOptions, Options,
+    Snapshot, Store, Ticket, Value,
 };
 
 use crate::choices::{Choices, Purpose};
@@ -18,6 +20,8 @@ pub struct SimStore {
     store: Store,
     keyspaces: Vec<Keyspace>,
     wide_hash: bool,
+    /// Whether the newest file, at the last audit, was the index of a folded run.
+    folded: Cell<bool>,
 }
 
 const KEYSPACES: [(&str, KeyspaceKind); 2] = [
@@ -69,6 +73,7 @@ impl SimStore {
             store,
             keyspaces,
             wide_hash,
+            folded: Cell::new(false),
         })
     }
 
@@ -142,6 +147,12 @@ impl Subject for SimStore {
             .cursor_buffer_bytes(*c.pick(Purpose::Swarm, &[512, 256, 4096]))
             .key_fence_bytes(*c.pick(Purpose::Swarm, &[128, 64, 1024]))
             .manifest_roll_bytes(*c.pick(Purpose::Swarm, &[2048, 256, 8192]))
+            .fold(*c.pick(
+                Purpose::Swarm,
+                &[Fold::Runs(3), Fold::Runs(2), Fold::Runs(8), Fold::Off],
+            ))
+            .fold_bytes(*c.pick(Purpose::Swarm, &[1024, 768, 65_536]))
+            .run_part_records(*c.pick(Purpose::Swarm, &[64, 16, 1024, 1 << 20]))
     }
 
     fn open(env: &Env, options: &Options) -> Answer<Self> {
@@ -351,8 +362,20 @@ impl Subject for SimStore {
     fn audit(&self, disk: &SimDisk) -> Result<u64, (&'static str, String)> {
         let audit = self.store.audit();
         check_audit(&audit, disk)?;
-        let segments = audit.runs.iter().flat_map(|run| &run.segments);
-        Ok(segments.max().copied().unwrap_or(0))
+        let newest = |level_zero: bool| {
+            let runs = audit
+                .runs
+                .iter()
+                .filter(|run| (run.level == 0) == level_zero);
+            runs.flat_map(|run| &run.parts).max().copied().unwrap_or(0)
+        };
+        let (fresh, folded) = (newest(true), newest(false));
+        self.folded.set(folded > fresh);
+        Ok(fresh.max(folded))
+    }
+
+    fn newest_is_folded(&self) -> bool {
+        self.folded.get()
     }
 }
 

@@ -343,8 +343,7 @@ fn fits(entry: &SegmentMeta) -> bool {
         // A part of a run has an index entry for each.
         _ => ENTRY_BYTES as u64,
     };
-    counts.records <= entry.file_len / least
-        && bytes.is_some_and(|bytes| bytes <= entry.file_len)
+    counts.records <= entry.file_len / least && bytes.is_some_and(|bytes| bytes <= entry.file_len)
 }
 
 fn check_keyspace(entry: &KeyspaceEntry) -> Result<()> {
