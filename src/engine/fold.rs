@@ -556,13 +556,9 @@ impl Engine {
         let next = self.next_number.load(Ordering::Relaxed);
         let mut changes = vec![Change::NextNumber(next)];
         let replaced = job.choice.replaced.iter().filter(|run| run.level() > 0);
-        changes.extend(
-            replaced
-                .flat_map(Run::parts)
-                .map(|part| Change::DropSegment {
-                    number: part.number(),
-                }),
-        );
+        changes.extend(replaced.flat_map(Run::parts).map(|part| Change::DropPart {
+            number: part.number(),
+        }));
         let outputs = job.outputs.iter();
         changes.extend(outputs.map(|output| Change::AddSegment(output.meta.clone())));
         self.edit_manifest(&changes)

@@ -14,11 +14,12 @@
 //!                     footer checksum u64 | records u64 | tombstones u64 | sequences u64, u64 |
 //!                     key bytes u64 | value bytes u64
 //!   5  drop log       number u64
-//!   6  drop segment   number u64 (of a segment or a run part)
+//!   6  drop segment   number u64
 //!   7  mark log       number u64 | durable through u64
 //!   8  flushed through, 9 next number, 10 next generation: u64
 //!  11  clean close    nothing
-//!  12  add run part   as 4, with a level above 0 and bytes of keys and values 0
+//! 0x800C  add run part   as 4, with a level above 0 and bytes of keys and values 0
+//! 0x800D  drop run part  number u64
 //! ```
 
 use crate::segment::{SegmentCounts, SegmentIdentity, SegmentMeta};
@@ -38,7 +39,9 @@ const FLUSHED_THROUGH: u16 = 8;
 const NEXT_NUMBER: u16 = 9;
 const NEXT_GENERATION: u16 = 10;
 const CLEAN_CLOSE: u16 = 11;
-const ADD_PART: u16 = 12;
+/// These two may be skipped: who does not know runs finds everything by the segments' own indexes.
+const ADD_PART: u16 = 0x800C;
+const DROP_PART: u16 = 0x800D;
 
 /// One change of the state. The changes of an edit apply in order, so `NextNumber` comes before what
 /// uses the number.
@@ -55,8 +58,13 @@ pub enum Change {
         /// The file's number.
         number: u64,
     },
-    /// Forgets a segment or a run part; it may be unlinked once the edit is durable.
+    /// Forgets a segment; it may be unlinked once the edit is durable.
     DropSegment {
+        /// The file's number.
+        number: u64,
+    },
+    /// Forgets a part of a folded run's index; the same.
+    DropPart {
         /// The file's number.
         number: u64,
     },
@@ -95,6 +103,7 @@ pub(super) fn encode_changes(changes: &[Change], out: &mut Vec<u8>) {
             Change::AddSegment(entry) => put_segment(out, entry),
             Change::DropLog { number } => put_numbers(out, DROP_LOG, &[*number]),
             Change::DropSegment { number } => put_numbers(out, DROP_SEGMENT, &[*number]),
+            Change::DropPart { number } => put_numbers(out, DROP_PART, &[*number]),
             Change::MarkLog {
                 number,
                 durable_through,
@@ -267,6 +276,9 @@ fn decode_change(tag: u16, mut body: Bytes<'_>) -> Taken<Option<Change>> {
             number: body.u64()?,
         },
         DROP_SEGMENT => Change::DropSegment {
+            number: body.u64()?,
+        },
+        DROP_PART => Change::DropPart {
             number: body.u64()?,
         },
         MARK_LOG => Change::MarkLog {

@@ -152,10 +152,8 @@ impl ManifestState {
                 Ok(at) => undo.push(Step::InsertLog(self.logs.remove(at))),
                 Err(_) => return Err(broken(format!("log {number} is dropped but not named"))),
             },
-            Change::DropSegment { number } => match self.segment_place(*number) {
-                Ok(at) => undo.push(Step::InsertSegment(self.segments.remove(at))),
-                Err(_) => return Err(broken(format!("segment {number} is dropped but not named"))),
-            },
+            Change::DropSegment { number } => undo.push(self.remove_segment(*number, false)?),
+            Change::DropPart { number } => undo.push(self.remove_segment(*number, true)?),
             Change::MarkLog {
                 number,
                 durable_through,
@@ -188,7 +186,7 @@ impl ManifestState {
         })?;
         let touches_runs = changes.iter().any(|change| match change {
             Change::AddSegment(entry) => entry.identity.level > 0,
-            Change::DropSegment { .. } => true,
+            Change::DropSegment { .. } | Change::DropPart { .. } => true,
             _ => false,
         });
         match touches_runs {
@@ -271,6 +269,21 @@ impl ManifestState {
                 Ok(())
             }
             _ => Err(broken(format!("file {} is named twice", entry.number))),
+        }
+    }
+
+    fn remove_segment(&mut self, number: u64, part: bool) -> Result<Step> {
+        let place = self.segment_place(number).ok();
+        let named = |place: &usize| {
+            let level = self
+                .segments
+                .get(*place)
+                .map(|entry| entry.unpack().identity.level);
+            level.is_some_and(|level| (level > 0) == part)
+        };
+        match place.filter(named) {
+            Some(at) => Ok(Step::InsertSegment(self.segments.remove(at))),
+            None => Err(broken(format!("segment {number} is dropped but not named"))),
         }
     }
 
