@@ -12,6 +12,7 @@ pub mod life;
 pub mod mini;
 pub mod model;
 pub mod plan;
+pub mod pool;
 pub mod script;
 pub mod shrink;
 pub mod store;

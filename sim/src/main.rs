@@ -7,6 +7,7 @@
 //! sealstone-sim shrink --seed N [--strength S] [--plan FILE]
 //! sealstone-sim digest --seed N [--strength S]
 //! sealstone-sim exhaust [--rounds N] [--jobs N]
+//! sealstone-sim pool [--workload W] [--policy NAME|all] [--trace FILE] [--record FILE] [--json FILE]
 //! ```
 //! It ends with 0 only if every rule held.
 

@@ -1,0 +1,180 @@
+//! The replays against the field's figures.
+
+use std::time::Duration;
+
+use sealstone_sim::command::timed;
+use sealstone_sim::pool::report::Report;
+use sealstone_sim::pool::rules::Reason;
+use sealstone_sim::pool::tables::{slices, text};
+use sealstone_sim::pool::verdict::Cause;
+
+use crate::{PLAIN, SMALL, outcome, within};
+
+/// The field's own replay had 7,981 and 456.
+#[test]
+fn the_base_row() {
+    let base = outcome(&PLAIN[0], "cap128");
+    let [build, merge] = slices(&base);
+    println!(
+        "overlapped {build} / {merge}, serial {:?}",
+        slices(&outcome(&PLAIN[1], "cap128"))
+    );
+    within(build as f64, 7_981.0, 0.02, "8192");
+    within(merge as f64, 456.0, 0.02, "16384");
+    let cap = Reason::Cap as usize;
+    assert_eq!(
+        (base.counters.drops[cap], base.counters.misses[cap]),
+        (0, 0)
+    );
+    within(
+        base.counters.retained_bytes_max as f64,
+        58.0 * 1048576.0,
+        0.02,
+        "peak",
+    );
+    assert_eq!(
+        base.held_max,
+        16 * 5 + 1 - 6,
+        "an application's flush, six slices less by stealing"
+    );
+}
+
+#[test]
+fn serial_checkpoints_are_the_low_bracket() {
+    let [build, merge] = slices(&outcome(&PLAIN[1], "cap128"));
+    within(build as f64, 946.0, 0.02, "8192");
+    within(merge as f64, 456.0, 0.02, "16384");
+}
+
+#[test]
+fn the_cap_does_nothing_while_the_trim_is_on() {
+    for trace in [&PLAIN[0], &SMALL[0]] {
+        let fresh = |name| outcome(trace, name).counters.fresh_bytes as f64;
+        let base = fresh("cap128");
+        within(fresh("cap512"), base, 0.01, "cap 512");
+        within(fresh("uncapped"), base, 0.01, "no cap");
+        for name in ["trim-off", "exact"] {
+            assert!(
+                fresh(name) < 0.3 * base,
+                "{name}: {} of {base}",
+                fresh(name)
+            );
+        }
+        assert!(
+            fresh("streaming") < 0.001 * base,
+            "streaming: {}",
+            fresh("streaming")
+        );
+        assert!(fresh("oracle") <= fresh("trim-off"));
+    }
+}
+
+#[test]
+fn the_other_rows_of_the_fields_replay() {
+    let plain = |name| outcome(&PLAIN[0], name);
+    let [build, merge] = slices(&plain("no-stealing"));
+    within(build as f64, 11_768.0, 0.02, "no stealing");
+    assert_eq!(merge, 1);
+    let [build, merge] = slices(&plain("trim-off"));
+    assert!(build < 100 && merge <= 2, "trim off: {build} {merge}");
+    let exact = plain("exact");
+    within(slices(&exact)[0] as f64, 925.0, 0.02, "exact");
+    within(
+        exact.counters.fresh[6] as f64,
+        7_056.0,
+        0.02,
+        "exact, slices of 1024",
+    );
+    assert_eq!(slices(&exact)[1], 16);
+    assert_eq!(slices(&plain("streaming")), [0, 1]);
+}
+
+/// Each replay's rules are as told: what is granted for what is needed.
+#[test]
+fn granted_for_used() {
+    for trace in [&PLAIN[0], &PLAIN[1]] {
+        for name in ["cap128", "no-stealing", "trim-off"] {
+            let granted = outcome(trace, name).granted_per_used();
+            println!("{name}: {granted:.2}");
+            assert!((8.3..=12.9).contains(&granted), "{name}: {granted}");
+        }
+    }
+    for trace in [&PLAIN[0], &SMALL[0]] {
+        let granted = outcome(trace, "sealstone").granted_per_used();
+        println!("sealstone: {granted:.3}");
+        assert!((1.0..=1.10).contains(&granted), "{granted}");
+    }
+}
+
+#[test]
+fn misses_are_the_trims() {
+    let base = outcome(&PLAIN[0], "cap128").counters;
+    let of = |reason: Reason| base.misses[reason as usize];
+    assert_eq!(base.misses.iter().sum::<u64>(), base.fresh_total());
+    assert!(of(Reason::Cold) < 100, "cold {}", of(Reason::Cold));
+    assert_eq!(
+        of(Reason::Stolen) + 1,
+        base.fresh[10],
+        "all merge slices but the first"
+    );
+    assert!(of(Reason::TrimCheckpoint) * 100 > 98 * base.fresh[9]);
+    assert_eq!(base.regretted_total(), of(Reason::TrimCheckpoint));
+}
+
+#[test]
+fn a_report_takes_less_than_two_seconds() {
+    let trace = PLAIN[0].clone();
+    let (report, took) = timed(|| Report::new(trace, Some(&PLAIN[1]), "all").unwrap());
+    println!("{}", text(&report));
+    println!(
+        "{} events, {} policies: {took:?}",
+        report.demand.events,
+        report.lines.len()
+    );
+    assert!(report.demand.events >= 35_000 && report.lines.len() >= 12);
+    assert!(took <= Duration::from_secs(2), "{took:?}");
+}
+
+#[test]
+fn the_verdict_is_not_the_cap() {
+    let report = Report::new(PLAIN[0].clone(), None, "cap512").unwrap();
+    assert_eq!(report.lines.len(), 2);
+    assert_eq!(report.bench[0].binding().0, "cap");
+    assert_eq!(report.base().binding().0, "trim");
+    for verdict in &report.verdicts {
+        assert!(verdict.shares[Cause::BenchmarkShape as usize].abs() < 0.01);
+        assert!(matches!(verdict.class, 8192 | 16384), "{verdict:?}");
+    }
+    let causes: Vec<Cause> = report
+        .verdicts
+        .iter()
+        .map(|verdict| verdict.cause)
+        .collect();
+    println!("{:?}", report.verdicts);
+    assert_eq!(causes[0], Cause::DuplicateMaterialisation);
+    assert!(report.verdicts[0].shares[Cause::PoolMiss as usize] > 0.9);
+    let text = text(&report);
+    assert!(text.contains("benchmark not representative"), "{text}");
+    assert!(text.contains("92.44/  7.56"), "{text}");
+}
+
+/// The cliffs: at 4 GiB budgets are halved, at 8 nothing is kept.
+#[test]
+fn foreign_heap_has_two_cliffs() {
+    let report = Report::new(PLAIN[0].clone(), None, "cap128").unwrap();
+    let at = |gib: f64| {
+        let bytes = (gib * (1u64 << 30) as f64) as u64;
+        let step = report.sweep.iter().find(|step| step.foreign_bytes == bytes);
+        step.map(|step| {
+            (
+                step.outcomes[0].level_ms(),
+                step.outcomes[0].counters.fresh_bytes,
+            )
+        })
+    };
+    let (low, middle, high) = (at(1.0).unwrap(), at(5.0).unwrap(), at(8.0).unwrap());
+    assert_eq!((low.0[1], low.0[2]), (0, 0));
+    assert!(middle.0[1] > 100 * middle.0[0].max(1) && middle.0[2] == 0);
+    assert!(high.0[2] > 100 * high.0[0].max(1));
+    assert!(low.1 <= middle.1 && middle.1 < high.1);
+}
