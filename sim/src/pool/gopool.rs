@@ -17,7 +17,7 @@
 //! leases of a class are within the cap; gets = hits + fresh; puts = leases + weak + drops; the reasons of
 //! all misses add up to the misses.
 
-use super::rules::{Counters, Reason, Rules};
+use super::rules::{Counters, RANK_MAX, Reason, Rules};
 use super::trace::{Level, TrimKind};
 use super::workload::Database;
 
@@ -60,6 +60,8 @@ struct Class {
     leases: Vec<Database>,
     weak: [Vec<Database>; 2],
     ghosts: Vec<Ghost>,
+    /// Ghosts that a trim can still take over.
+    loose: u32,
     live: u32,
     /// Of them, held by requests of smaller classes.
     stolen: u32,
@@ -183,10 +185,15 @@ impl GoPool {
 
     /// Why there is nothing for a request of these classes.
     fn reason(&mut self, owner: Database, class: usize, top: usize) -> Reason {
+        let ghost = (class..=top).find_map(|class| {
+            let ghost = self.classes[class].ghosts.pop()?;
+            self.classes[class].loose -= u32::from(ghost.reason.rank() < RANK_MAX);
+            Some(ghost)
+        });
+        // Its ghost is used up all the same: had nothing been dropped, nothing were allocated here.
         if self.classes[class].stolen > 0 {
             return Reason::Stolen;
         }
-        let ghost = (class..=top).find_map(|class| self.classes[class].ghosts.pop());
         let Some(ghost) = ghost else {
             return Reason::Cold;
         };
@@ -298,6 +305,7 @@ impl GoPool {
     fn lose(&mut self, class: usize, owner: Database, culprit: Database, reason: Reason) {
         self.counters.drops[reason as usize] += 1;
         self.counters.evicted[owner as usize][culprit as usize] += 1;
+        self.classes[class].loose += u32::from(reason.rank() < RANK_MAX);
         self.classes[class].ghosts.push(Ghost { culprit, reason });
     }
 
@@ -334,6 +342,9 @@ impl GoPool {
     /// Ghosts that this trim would have dropped as well are its own from now on.
     fn pass_on(&mut self, class: usize, keep: u32, culprit: Database, reason: Reason) {
         let slices = &mut self.classes[class];
+        if slices.loose == 0 {
+            return;
+        }
         let mut spared = (keep as usize).saturating_sub(slices.leases.len());
         for ghost in slices.ghosts.iter_mut().rev() {
             if ghost.reason.rank() < reason.rank() {
@@ -341,6 +352,7 @@ impl GoPool {
                     spared -= 1;
                 } else {
                     (ghost.reason, ghost.culprit) = (reason, culprit);
+                    slices.loose -= u32::from(reason.rank() == RANK_MAX);
                 }
             }
         }

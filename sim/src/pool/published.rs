@@ -9,6 +9,8 @@ use super::workload::Workload;
 pub struct Published {
     /// Transactions of the profiled run.
     pub transactions: u64,
+    /// How long it took.
+    pub seconds: f64,
     /// MiB allocated for build slices.
     pub build_mib: f64,
     /// MiB allocated for merge slices.
@@ -35,6 +37,7 @@ pub const fn of(workload: Workload) -> Published {
     match workload {
         Workload::PlainSend => Published {
             transactions: 199_534,
+            seconds: 340.53,
             build_mib: 7_902.33,
             merge_mib: 645.85,
             total_gib: 122.12,
@@ -46,6 +49,7 @@ pub const fn of(workload: Workload) -> Published {
         },
         Workload::SmallMultisend => Published {
             transactions: 239_166,
+            seconds: 405.02,
             build_mib: 9_237.89,
             merge_mib: 844.28,
             total_gib: 145.72,
@@ -59,6 +63,13 @@ pub const fn of(workload: Workload) -> Published {
 }
 
 impl Published {
+    /// Time from one collection to the next, if a heap of that size doubles before each: the runtime's
+    /// default.
+    pub fn collection_ms(&self, heap_bytes: u64) -> u64 {
+        let allocated_bytes_per_ms = self.total_gib * 1_073_741_824.0 / (1000.0 * self.seconds);
+        (heap_bytes as f64 / allocated_bytes_per_ms) as u64
+    }
+
     /// Slices of the two callers.
     pub fn slices(&self) -> [f64; 2] {
         [self.build_mib / SLICE_MIB[0], self.merge_mib / SLICE_MIB[1]]

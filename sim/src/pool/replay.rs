@@ -122,6 +122,7 @@ struct Replay<'a> {
     singles: BTreeMap<u32, (Database, u64, Held)>,
     held: u64,
     held_bytes: [u64; STORES],
+    kept_bytes_max: u64,
     foreign_bytes: u64,
     sampled_ms: u64,
     pressure_trim_ms: Option<u64>,
@@ -167,6 +168,7 @@ impl<'a> Replay<'a> {
             singles: BTreeMap::new(),
             held: 0,
             held_bytes: [0; STORES],
+            kept_bytes_max: 0,
             foreign_bytes,
             sampled_ms: 0,
             pressure_trim_ms: None,
@@ -231,7 +233,13 @@ impl<'a> Replay<'a> {
                 self.outcome.steps += 1;
                 self.pools.iter_mut().for_each(GoPool::collect);
             }
-            Event::Level(level) => self.set_level(at_ms, *level),
+            Event::Level(level) => {
+                let rises = *level > self.level;
+                self.set_level(at_ms, *level);
+                if rises {
+                    self.trim(TrimKind::Pressure, Database::Bench);
+                }
+            }
             Event::Foreign(bytes) => self.foreign_bytes = *bytes,
         }
     }
@@ -325,7 +333,9 @@ impl<'a> Replay<'a> {
 
     fn count_step(&mut self, database: Database, held: Held) {
         self.outcome.steps += 1;
-        let memory_bytes = self.memory_bytes();
+        let kept_bytes = self.kept_bytes();
+        self.kept_bytes_max = self.kept_bytes_max.max(kept_bytes);
+        let memory_bytes = kept_bytes + self.held_bytes.iter().sum::<u64>();
         self.outcome.memory_bytes_max = self.outcome.memory_bytes_max.max(memory_bytes);
         if let Some(class) = super::gopool::class_of(held.entries) {
             let live = self.pool(database).live(class);
@@ -335,9 +345,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn memory_bytes(&self) -> u64 {
-        let kept: u64 = self.pools.iter().map(GoPool::retained_bytes).sum();
-        kept + self.held_bytes.iter().sum::<u64>()
+    fn kept_bytes(&self) -> u64 {
+        self.pools.iter().map(GoPool::retained_bytes).sum()
     }
 
     fn trim(&mut self, kind: TrimKind, database: Database) {
@@ -366,7 +375,8 @@ impl<'a> Replay<'a> {
         }
         while self.sampled_ms + SAMPLE_MS <= now_ms {
             self.sampled_ms += SAMPLE_MS;
-            let used_bytes = self.foreign_bytes + self.memory_bytes();
+            let held_bytes: u64 = self.held_bytes.iter().sum();
+            let used_bytes = self.foreign_bytes + self.kept_bytes() + held_bytes;
             let level = match used_bytes {
                 CRITICAL_BYTES.. => Level::Critical,
                 HIGH_BYTES.. => Level::High,
@@ -387,6 +397,8 @@ impl<'a> Replay<'a> {
             debug_assert_eq!(pool.check(), Ok(()));
             self.outcome.counters.add(&pool.counters);
         }
+        // Pools are not at their most at the same time.
+        self.outcome.counters.retained_bytes_max = self.kept_bytes_max;
         self.outcome
     }
 }

@@ -3,9 +3,10 @@
 use super::bench;
 use super::demand::{self, Demand};
 use super::policy::{BASE, POLICIES, Policy};
+use super::published;
 use super::record::{self, Overlap};
 use super::replay::{Outcome, replay};
-use super::schedule::disturb;
+use super::schedule::{disturb, with_collections};
 use super::trace::Trace;
 use super::verdict::{ClassVerdict, Evidence, classes};
 use super::workload::{Parameters, Workload};
@@ -214,13 +215,23 @@ fn judge(judged: &[Outcome]) -> Vec<ClassVerdict> {
     })
 }
 
+/// The heap that a process has without the pools, as far as collections go.
+const HEAP_BYTES_MIN: u64 = GIB / 4;
+
 fn sweep(trace: &Trace) -> Vec<Sweep> {
-    let policies = ["as-built", "as-built-cap512"];
+    let policies =
+        ["as-built", "as-built-cap512"].map(|name| super::policy::named(name).unwrap_or(&BASE));
+    let workload = Workload::named(&trace.workload);
     FOREIGN_MIB
         .into_iter()
         .map(|mib| {
             let foreign_bytes = mib * (GIB >> 10);
-            let policies = policies.map(|name| super::policy::named(name).unwrap_or(&BASE));
+            // Only of a workload that was profiled is it known how fast it allocates.
+            let collected = workload.map(|workload| {
+                let heap_bytes = foreign_bytes.max(HEAP_BYTES_MIN);
+                with_collections(trace, published::of(workload).collection_ms(heap_bytes))
+            });
+            let trace = collected.as_ref().unwrap_or(trace);
             Sweep {
                 foreign_bytes,
                 outcomes: policies.map(|policy| replay(trace, policy, foreign_bytes)),

@@ -3,6 +3,9 @@
 use super::gopool::CLASSES;
 use super::workload::Database;
 
+/// The rank of rules that no other comes after.
+pub(super) const RANK_MAX: u8 = 2;
+
 /// Why a get missed, or a put dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
@@ -71,7 +74,7 @@ impl Reason {
     pub(super) const fn rank(self) -> u8 {
         match self {
             Self::TrimFlush => 1,
-            Self::TrimCheckpoint | Self::TrimPressure => 2,
+            Self::TrimCheckpoint | Self::TrimPressure => RANK_MAX,
             _ => 0,
         }
     }
@@ -144,7 +147,7 @@ impl Counters {
         self.regretted.iter().flatten().sum()
     }
 
-    /// Adds another pool's counters. Most kept bytes add up to a bound, as the moments may differ.
+    /// Adds another pool's counters; what is a maximum over time is added up, too.
     pub fn add(&mut self, other: &Self) {
         let sums = [
             (&mut self.gets, other.gets),

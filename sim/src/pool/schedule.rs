@@ -49,6 +49,23 @@ pub fn disturb(trace: &Trace, seed: u64) -> Trace {
     disturbed
 }
 
+/// The trace with a collection every so often.
+pub fn with_collections(trace: &Trace, every_ms: u64) -> Trace {
+    let mut collected = Trace {
+        events: Vec::with_capacity(trace.events.len() * 2),
+        ..trace.clone()
+    };
+    let mut due_ms = every_ms;
+    for (at_ms, event) in &trace.events {
+        while due_ms <= *at_ms {
+            collected.events.push((due_ms, Event::Gc));
+            due_ms += every_ms.max(1);
+        }
+        collected.events.push((*at_ms, event.clone()));
+    }
+    collected
+}
+
 fn draw(kind: usize, random: &mut SmallRandom) -> Vec<Event> {
     match kind {
         0 => vec![Event::Gc; 1 + random.below(2) as usize],

@@ -7,12 +7,14 @@
 //! region and with a store.
 //!
 //! ```text
-//! records of a flush --> commits of about 96 KiB --> open generation --seal--> flushing --> free
+//! records of a flush --> commits --> open generation --seal--> flushing --> free
 //! ```
 //!
 //! A generation is sealed by its records and bytes, never by a checkpoint, and flushed while the next one
 //! fills: two are in memory at once, beside the flush's scratch. Trims, collections and levels are other
 //! people's: nothing here reacts to them.
+
+use std::collections::BTreeMap;
 
 use sealstone::log::FRAME_HEADER_BYTES;
 use sealstone::log::record::{RECORD_HEADER_BYTES, encoded_len};
@@ -25,8 +27,11 @@ use super::replay::Outcome;
 use super::trace::{Event, Trace};
 use super::workload::Database;
 
-/// Payload of a commit: below a chunk, so that it is encoded in place.
-const COMMIT_BYTES: u64 = 96 << 10;
+/// Payload of a commit of the application, which cuts its writes: below a chunk, so that it is encoded
+/// in place.
+const CUT_COMMIT_BYTES: u64 = 96 << 10;
+/// Payload of any other: a block's writes, larger than a chunk, so that it is encoded apart.
+const COMMIT_BYTES: u64 = 1 << 20;
 /// Generations that have to fit: two, and one that a snapshot pins.
 const GENERATIONS: u64 = 3;
 
@@ -171,14 +176,31 @@ pub fn replay(trace: &Trace, sizes: &Sizes) -> Outcome {
         },
     };
     replay.outcome.held_bytes_max[Database::Bench as usize] = scratch_bytes;
+    let mut owners = BTreeMap::new();
     for (at_ms, event) in &trace.events {
         replay.outcome.end_ms = *at_ms;
         replay.outcome.steps += 1;
         match event {
-            Event::End { records, bytes, .. } => replay.accept(*records, *bytes),
+            Event::Begin {
+                flush, database, ..
+            } => {
+                owners.insert(*flush, *database);
+            }
+            Event::End {
+                flush,
+                records,
+                bytes,
+            } => {
+                let commit_bytes = match owners.remove(flush) {
+                    Some(Database::Application) => CUT_COMMIT_BYTES,
+                    _ => COMMIT_BYTES,
+                };
+                replay.accept(*records, *bytes, commit_bytes);
+            }
             Event::Get { count, used, .. } => {
                 let records = u64::from(*count) * u64::from(*used);
-                replay.accept(records, records * super::gopool::ENTRY_BYTES);
+                let bytes = records * super::gopool::ENTRY_BYTES;
+                replay.accept(records, bytes, CUT_COMMIT_BYTES);
             }
             _ => {}
         }
@@ -188,14 +210,14 @@ pub fn replay(trace: &Trace, sizes: &Sizes) -> Outcome {
 
 impl Replay {
     /// Takes the records of one flush, as commits.
-    fn accept(&mut self, records: u64, bytes: u64) {
+    fn accept(&mut self, records: u64, bytes: u64, commit_bytes: u64) {
         if records == 0 {
             return;
         }
         let (mean, more) = (bytes / records, bytes % records);
         for (count, record_bytes) in [(records - more, mean), (more, mean + 1)] {
             let record = encoded_len(0, record_bytes as usize) as u64;
-            let commit = (COMMIT_BYTES / record).max(1);
+            let commit = (commit_bytes / record).max(1);
             let mut left = count;
             while left > 0 {
                 let take = left.min(commit);
@@ -236,16 +258,18 @@ impl Replay {
         let Some(open) = &mut self.open else {
             return;
         };
-        let (chunks, room) = place(
-            u64::from(self.sizes.chunk_bytes),
-            open.room,
-            records,
-            record,
-        );
+        let chunk_bytes = u64::from(self.sizes.chunk_bytes);
+        let apart = payload_bytes > chunk_bytes;
+        let before = if apart { 0 } else { open.room };
+        let (chunks, mut room) = place(chunk_bytes, before, records, record);
+        if apart {
+            // What comes next goes on where there is more room.
+            room = room.max(open.room);
+        }
         let held = open.blocks * u64::from(self.sizes.block_records);
         let beyond = (open.records + records).saturating_sub(held);
         let blocks = beyond.div_ceil(u64::from(self.sizes.block_records));
-        let needed = chunks * u64::from(self.sizes.chunk_bytes) + blocks * self.block_bytes;
+        let needed = chunks * chunk_bytes + blocks * self.block_bytes;
         let Ok(permit) = self.region.try_acquire(needed, Owner::Reserved) else {
             self.refused += 1;
             return;

@@ -7,7 +7,7 @@ use super::published;
 use super::replay::Outcome;
 use super::report::{Report, SCHEDULES};
 use super::tables::{GIB, change};
-use super::verdict::{Cause, rate_verdict, runs_needed};
+use super::verdict::{Cause, hidden_by, rate_verdict, runs_needed};
 use super::workload::Database;
 
 const MIB: f64 = (1 << 20) as f64;
@@ -18,7 +18,8 @@ const CHANGES_SHOWN: usize = 8;
 pub(super) fn pressure(report: &Report, out: &mut String) {
     let _ = writeln!(
         out,
-        "PRESSURE of the pool as built, under a constant foreign heap\n{:>11} | {:>24} {:>8} {:>8} | \
+        "PRESSURE of the pool as built, under a constant foreign heap that doubles from collection to \
+         collection\n{:>11} | {:>24} {:>8} {:>8} | \
          {:>24} {:>8} {:>8}",
         "foreign GiB",
         "cap 128: normal/high/crit s",
@@ -205,6 +206,13 @@ pub(super) fn verdict(report: &Report, out: &mut String) {
         return;
     };
     let measured = published::of(workload);
+    let total = measured.candidate_total;
+    let _ = writeln!(
+        out,
+        "The measured total, one run an arm: {total:+.2}%, of unknown spread: inconclusive; equal runs \
+         that differ by {:.1}% would hide it.",
+        hidden_by(total)
+    );
     let _ = writeln!(
         out,
         "The measured rate, one run an arm: {}.\nA gate of 2% needs {} runs an arm at this spread \

@@ -15,6 +15,11 @@ pub fn band(cv: f64, runs: u32) -> f64 {
     TWO_SIDED_95 * cv * (2.0 / f64::from(runs.max(1))).sqrt()
 }
 
+/// The spread between equal runs from which on one run each says nothing about this effect.
+pub fn hidden_by(effect: f64) -> f64 {
+    effect.abs() / band(1.0, 1)
+}
+
 /// Runs an arm so that a difference of `effect` per cent is outside the band; with `power`, so that it
 /// is found four times out of five.
 pub fn runs_needed(cv: f64, effect: f64, power: bool) -> u64 {
@@ -30,7 +35,7 @@ pub fn rate_verdict(effect: f64, cv: f64, runs: u32) -> String {
         true => ("inconclusive", "outside, but of one run each,"),
         false => ("inconclusive", "inside"),
     };
-    let needed = runs_needed(cv, effect.abs().max(0.01), false);
+    let needed = runs_needed(cv, effect.abs().max(0.01), false).max(2);
     format!(
         "{effect:+.2}% is {within} the band of +-{band:.1}%: {verdict}, needs {needed} runs an arm"
     )
@@ -217,6 +222,7 @@ mod tests {
         assert!((band(2.0, 1) - 5.54).abs() < 0.01);
         assert_eq!(runs_needed(2.01, 2.0, false), 8);
         assert_eq!(runs_needed(2.01, 2.0, true), 16);
+        assert!((band(hidden_by(6.76), 1) - 6.76).abs() < 0.001);
         assert!(rate_verdict(-2.31, 2.01, 1).contains("inconclusive"));
         assert!(rate_verdict(-9.0, 2.01, 1).contains("inconclusive"));
         assert!(rate_verdict(-9.0, 2.01, 2).contains("decided"));

@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
+use sealstone_sim::choices::SmallRandom;
 use sealstone_sim::command::timed;
+use sealstone_sim::pool::gopool::GoPool;
+use sealstone_sim::pool::policy::{Kind, Policy};
 use sealstone_sim::pool::report::Report;
-use sealstone_sim::pool::rules::Reason;
+use sealstone_sim::pool::rules::{Counters, Reason, Rules};
 use sealstone_sim::pool::tables::{slices, text};
+use sealstone_sim::pool::trace::{Level, TrimKind};
 use sealstone_sim::pool::verdict::Cause;
+use sealstone_sim::pool::workload::Database;
 
-use crate::{PLAIN, SMALL, outcome, within};
+use crate::{PLAIN, SMALL, outcome, policy, within};
 
 /// The field's own replay had 7,981 and 456.
 #[test]
@@ -65,7 +70,7 @@ fn the_cap_does_nothing_while_the_trim_is_on() {
             "streaming: {}",
             fresh("streaming")
         );
-        assert!(fresh("oracle") <= fresh("trim-off"));
+        within(fresh("oracle"), fresh("trim-off"), 0.01, "the oracle");
     }
 }
 
@@ -121,18 +126,23 @@ fn misses_are_the_trims() {
     assert_eq!(base.regretted_total(), of(Reason::TrimCheckpoint));
 }
 
+/// The best of three: other work on the machine is not the report's time.
 #[test]
 fn a_report_takes_less_than_two_seconds() {
-    let trace = PLAIN[0].clone();
-    let (report, took) = timed(|| Report::new(trace, Some(&PLAIN[1]), "all").unwrap());
-    println!("{}", text(&report));
-    println!(
-        "{} events, {} policies: {took:?}",
-        report.demand.events,
-        report.lines.len()
-    );
-    assert!(report.demand.events >= 35_000 && report.lines.len() >= 12);
-    assert!(took <= Duration::from_secs(2), "{took:?}");
+    let trace = &PLAIN[0];
+    let mut least = Duration::MAX;
+    for _ in 0..3 {
+        let (report, took) = timed(|| {
+            Report::new(trace.clone(), Some(&PLAIN[1]), "all").map(|report| text(&report))
+        });
+        assert!(report.is_ok());
+        least = least.min(took);
+    }
+    let report = Report::new(trace.clone(), None, "all").unwrap();
+    let (events, policies) = (report.demand.events, report.lines.len());
+    println!("{events} events, {policies} policies: {least:?}");
+    assert!(events >= 35_000 && policies >= 12);
+    assert!(least <= Duration::from_secs(2), "{least:?}");
 }
 
 #[test]
@@ -158,23 +168,86 @@ fn the_verdict_is_not_the_cap() {
     assert!(text.contains("92.44/  7.56"), "{text}");
 }
 
-/// The cliffs: at 4 GiB budgets are halved, at 8 nothing is kept.
+/// The cliffs: from 4 GiB on budgets are halved, from 8 GiB on nothing is kept, so that every get misses.
 #[test]
 fn foreign_heap_has_two_cliffs() {
     let report = Report::new(PLAIN[0].clone(), None, "cap128").unwrap();
     let at = |gib: f64| {
         let bytes = (gib * (1u64 << 30) as f64) as u64;
         let step = report.sweep.iter().find(|step| step.foreign_bytes == bytes);
-        step.map(|step| {
-            (
-                step.outcomes[0].level_ms(),
-                step.outcomes[0].counters.fresh_bytes,
-            )
-        })
+        &step.unwrap().outcomes[0]
     };
-    let (low, middle, high) = (at(1.0).unwrap(), at(5.0).unwrap(), at(8.0).unwrap());
-    assert_eq!((low.0[1], low.0[2]), (0, 0));
-    assert!(middle.0[1] > 100 * middle.0[0].max(1) && middle.0[2] == 0);
-    assert!(high.0[2] > 100 * high.0[0].max(1));
-    assert!(low.1 <= middle.1 && middle.1 < high.1);
+    let level_ms = |gib| at(gib).level_ms();
+    let fresh = |gib| at(gib).counters.fresh_bytes;
+    assert_eq!((level_ms(1.0)[1], level_ms(1.0)[2]), (0, 0));
+    assert!(level_ms(5.0)[1] > 100 * level_ms(5.0)[0].max(1) && level_ms(5.0)[2] == 0);
+    assert!(level_ms(8.0)[2] > 100 * level_ms(8.0)[0].max(1));
+    assert_ne!(fresh(3.0), fresh(5.0));
+    assert_eq!(fresh(5.0), fresh(6.0));
+    assert!(fresh(8.0) > fresh(3.0) && fresh(8.0) > fresh(5.0));
+    let counters = &at(8.0).counters;
+    assert!(
+        counters.fresh_total() * 1000 > 998 * counters.gets,
+        "{counters:?}"
+    );
+}
+
+/// What the oracle keeps is what a pool that drops nothing needs, and no more.
+#[test]
+fn the_oracle_keeps_what_will_be_asked_for() {
+    let keeping = Policy {
+        kind: Kind::Shared,
+        ..*policy("oracle")
+    };
+    for trace in [&PLAIN[0], &SMALL[0]] {
+        let oracle = outcome(trace, "oracle").counters;
+        let keeping = sealstone_sim::pool::replay::replay(trace, &keeping, 0).counters;
+        assert_eq!(oracle.fresh_bytes, keeping.fresh_bytes);
+        assert!(oracle.retained_bytes_max <= keeping.retained_bytes_max);
+        assert_eq!(oracle.regretted_total(), 0);
+        let kept = |counted: &Counters| counted.to_lease;
+        assert!(
+            kept(&oracle) < kept(&keeping),
+            "it drops what nobody will ask for"
+        );
+    }
+}
+
+/// The books balance after every event, whatever happens in between.
+#[test]
+fn books_balance_under_events() {
+    let mut random = SmallRandom::new(11);
+    for name in ["cap128", "as-built", "trim16", "no-stealing"] {
+        let mut pool = GoPool::new(Rules {
+            budget_bytes: 40 << 20,
+            cap: 12,
+            ..policy(name).rules
+        });
+        let mut held = Vec::new();
+        for step in 0..20_000 {
+            let owner = Database::ALL[random.below(6) as usize];
+            match random.below(40) {
+                0 => pool.collect(),
+                1 => pool.trim(TrimKind::Checkpoint, owner),
+                2 => pool.trim(TrimKind::Flush, owner),
+                3 => {
+                    let levels = [Level::Normal, Level::High, Level::Critical];
+                    pool.set_level(levels[random.below(3) as usize]);
+                }
+                4 => pool.trim(TrimKind::Pressure, owner),
+                5..=21 if held.len() < 80 => {
+                    let want = 1 << random.below(22);
+                    held.push(pool.get(owner, want));
+                }
+                _ if !held.is_empty() => {
+                    let place = random.below(held.len() as u64) as usize;
+                    pool.put(owner, held.swap_remove(place));
+                }
+                _ => {}
+            }
+            pool.check()
+                .unwrap_or_else(|wrong| panic!("{name}, step {step}: {wrong}"));
+        }
+        assert!(pool.counters.regretted_total() > 100, "{:?}", pool.counters);
+    }
 }
