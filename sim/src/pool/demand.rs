@@ -60,11 +60,17 @@ struct Tally {
     hold_steps_max: u64,
 }
 
+struct Flight {
+    database: Database,
+    units: Vec<u32>,
+    held: Vec<(Id, u64)>,
+}
+
 #[derive(Default)]
 struct Count {
     tallies: BTreeMap<Id, Tally>,
     /// What each flush or single slice holds: of which row, how many, since which step.
-    flights: BTreeMap<(bool, u32), (Database, Vec<u32>, Vec<(Id, u64)>)>,
+    flights: BTreeMap<(bool, u32), Flight>,
     held: u64,
     demand: Demand,
 }
@@ -87,30 +93,36 @@ impl Count {
                 units,
             } => {
                 self.demand.events += 1;
-                let flight = (*database, units.clone(), Vec::new());
+                let flight = Flight {
+                    database: *database,
+                    units: units.clone(),
+                    held: Vec::new(),
+                };
                 self.flights.insert((true, *flush), flight);
             }
             Event::Build { flush } => {
-                let Some((database, units, mut held)) = self.flights.remove(&(true, *flush)) else {
+                let Some(mut flight) = self.flights.remove(&(true, *flush)) else {
                     return;
                 };
-                for &unit in &units {
+                for &unit in &flight.units {
                     let mut left = u64::from(unit);
                     while left > 0 {
                         let used = left.min(BUILD_ENTRIES);
-                        held.push(self.get(database, Caller::Build, BUILD_ENTRIES, used));
+                        let get = self.get(flight.database, Caller::Build, BUILD_ENTRIES, used);
+                        flight.held.push(get);
                         left -= used;
                     }
                 }
-                self.flights.insert((true, *flush), (database, units, held));
+                self.flights.insert((true, *flush), flight);
             }
             Event::Merge { flush, records } => {
-                let Some((database, units, mut held)) = self.flights.remove(&(true, *flush)) else {
+                let Some(mut flight) = self.flights.remove(&(true, *flush)) else {
                     return;
                 };
                 let want = u64::from(*records.min(&MERGE_RECORDS));
-                held.push(self.get(database, Caller::Merge, want, want));
-                self.flights.insert((true, *flush), (database, units, held));
+                let get = self.get(flight.database, Caller::Merge, want, want);
+                flight.held.push(get);
+                self.flights.insert((true, *flush), flight);
             }
             Event::End { flush, .. } => {
                 self.demand.events += 1;
@@ -126,8 +138,12 @@ impl Count {
                 for id in *id..*id + *count {
                     let (want, used) = (u64::from(*want), u64::from(*used));
                     let held = self.get(*database, Caller::Direct, want, used);
-                    self.flights
-                        .insert((false, id), (*database, Vec::new(), vec![held]));
+                    let flight = Flight {
+                        database: *database,
+                        units: Vec::new(),
+                        held: vec![held],
+                    };
+                    self.flights.insert((false, id), flight);
                 }
             }
             Event::Put { id, count } => (*id..*id + *count).for_each(|id| self.put(false, id)),
@@ -152,7 +168,7 @@ impl Count {
         for (id, since) in self
             .flights
             .remove(&(flush, number))
-            .map_or_else(Vec::new, |flight| flight.2)
+            .map_or_else(Vec::new, |flight| flight.held)
         {
             self.demand.events += 1;
             self.held -= 1;

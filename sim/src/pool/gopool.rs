@@ -385,9 +385,11 @@ impl GoPool {
         }
     }
 
-    /// Memory is at that level from now on.
+    /// Memory is at that level from now on; an oracle keeps what it will need all the same.
     pub fn set_level(&mut self, level: Level) {
-        self.level = level;
+        if self.future.is_none() {
+            self.level = level;
+        }
     }
 
     /// What the tests assert at any moment: books that balance.

@@ -65,8 +65,8 @@ pub struct Outcome {
     pub held_max: u64,
     /// The most bytes held of each database.
     pub held_bytes_max: [u64; STORES],
-    /// The longest that a slice of each was held.
-    pub hold_ms_max: [u64; STORES],
+    /// The longest that a slice of each was held, in steps.
+    pub hold_steps_max: [u64; STORES],
     /// The most bytes kept and held together.
     pub memory_bytes_max: u64,
     /// Time and level, at each change.
@@ -110,7 +110,7 @@ impl Outcome {
 
 struct Flight {
     database: Database,
-    since_ms: u64,
+    since: u64,
     units: Vec<u32>,
     slices: Vec<Held>,
 }
@@ -199,7 +199,7 @@ impl<'a> Replay<'a> {
             } => {
                 let flight = Flight {
                     database: *database,
-                    since_ms: at_ms,
+                    since: self.outcome.steps,
                     units: units.clone(),
                     slices: Vec::new(),
                 };
@@ -218,13 +218,14 @@ impl<'a> Replay<'a> {
                 for id in *id..*id + *count {
                     let held = self.get(*database, Caller::Direct, u64::from(*want));
                     self.outcome.needed_bytes += u64::from(*used) * ENTRY_BYTES;
-                    self.singles.insert(id, (*database, at_ms, held));
+                    let since = self.outcome.steps;
+                    self.singles.insert(id, (*database, since, held));
                 }
             }
             Event::Put { id, count } => {
                 for id in *id..*id + *count {
-                    if let Some((database, since_ms, held)) = self.singles.remove(&id) {
-                        self.put(database, at_ms - since_ms, held);
+                    if let Some((database, since, held)) = self.singles.remove(&id) {
+                        self.put(database, since, held);
                     }
                 }
             }
@@ -288,7 +289,7 @@ impl<'a> Replay<'a> {
         self.outcome.copied_bytes[1].1 += records * ENTRY_BYTES;
         self.outcome.copied_bytes[2].1 += records * ENTRY_BYTES;
         for held in flight.slices {
-            self.put(flight.database, at_ms - flight.since_ms, held);
+            self.put(flight.database, flight.since, held);
         }
         let due = self
             .flush_trim_ms
@@ -322,11 +323,11 @@ impl<'a> Replay<'a> {
         held
     }
 
-    fn put(&mut self, database: Database, hold_ms: u64, held: Held) {
+    fn put(&mut self, database: Database, since: u64, held: Held) {
         self.held -= 1;
         self.held_bytes[database as usize] -= held.bytes();
-        let longest = &mut self.outcome.hold_ms_max[database as usize];
-        *longest = (*longest).max(hold_ms);
+        let longest = &mut self.outcome.hold_steps_max[database as usize];
+        *longest = (*longest).max(self.outcome.steps - since);
         self.pool(database).put(database, held);
         self.count_step(database, held);
     }

@@ -2,7 +2,7 @@
 
 use super::bench;
 use super::demand::{self, Demand};
-use super::policy::{BASE, POLICIES, Policy};
+use super::policy::{self, BASE, POLICIES, Policy};
 use super::published;
 use super::record::{self, Overlap};
 use super::replay::{Outcome, replay};
@@ -63,8 +63,10 @@ pub struct Report {
     pub lines: Vec<Line>,
     /// The base, if the frequent checkpoints never overlapped.
     pub serial: Option<Outcome>,
-    /// The policies that causes are judged by, in the order of [`Evidence`].
-    pub judged: Vec<Outcome>,
+    /// The base.
+    pub base: Outcome,
+    /// The base without the limit that binds in the micro-benchmark.
+    pub uncapped: Outcome,
     /// Causes by class.
     pub verdicts: Vec<ClassVerdict>,
     /// The sweep over foreign heap.
@@ -81,25 +83,29 @@ pub fn generate(workload: Workload) -> [Trace; 2] {
         .map(|overlap| record::trace(&parameters, &flushes, |_| overlap))
 }
 
-/// The outcome of a policy known by name; the base's if there is none.
-fn outcome_of(trace: &Trace, name: &str) -> Outcome {
-    replay(trace, super::policy::named(name).unwrap_or(&BASE), 0)
+/// A policy that the report itself needs.
+fn known(name: &str) -> Result<&'static Policy, String> {
+    policy::named(name).ok_or_else(|| format!("no policy {name}"))
+}
+
+fn outcome_of(trace: &Trace, name: &str) -> Result<Outcome, String> {
+    Ok(replay(trace, known(name)?, 0))
 }
 
 impl Report {
-    /// Works everything out. `policy` is a name or `all`.
+    /// Works everything out. `asked` is a policy's name or `all`.
     ///
     /// # Errors
     /// No policy of that name.
-    pub fn new(trace: Trace, serial: Option<&Trace>, policy: &str) -> Result<Self, String> {
+    pub fn new(trace: Trace, serial: Option<&Trace>, asked: &str) -> Result<Self, String> {
         let policies: Vec<&Policy> = POLICIES
             .iter()
-            .filter(|one| policy == "all" || one.name == policy || one.name == BASE.name)
+            .filter(|one| asked == "all" || one.name == asked || one.name == BASE.name)
             .collect();
-        if policy != "all" && !policies.iter().any(|one| one.name == policy) {
+        if asked != "all" && policy::named(asked).is_none() {
             let names: Vec<&str> = POLICIES.iter().map(|one| one.name).collect();
             return Err(format!(
-                "no policy {policy}; there are: {}",
+                "no policy {asked}; there are: {}",
                 names.join(", ")
             ));
         }
@@ -121,34 +127,28 @@ impl Report {
                 }
             })
             .collect();
-        let judged: Vec<Outcome> = [
-            "cap128",
-            "trim-off",
-            "exact",
-            "streaming",
-            "uncapped",
-            "oracle",
-        ]
-        .into_iter()
-        .map(|name| outcome_of(&trace, name))
-        .collect();
+        let of = |name| outcome_of(&trace, name);
+        let (base, uncapped) = (replay(&trace, &BASE, 0), of("uncapped")?);
+        let verdicts = classes(&Evidence {
+            base: &base,
+            oracle: &of("oracle")?,
+            exact: &of("exact")?,
+            streaming: &of("streaming")?,
+            bench_limit_lifted: &uncapped,
+        });
         Ok(Self {
             workload: Workload::named(&trace.workload),
             demand: demand::of(&trace),
             lines,
             serial: serial.map(|trace| replay(trace, &BASE, 0)),
-            verdicts: judge(&judged),
-            judged,
-            sweep: sweep(&trace),
+            verdicts,
+            base,
+            uncapped,
+            sweep: sweep(&trace)?,
             bench: [BASE.rules.cap, 512]
                 .map(|cap| replay(&bench::trace(ROUNDS), &bench::policy(cap), 0)),
             trace,
         })
-    }
-
-    /// The base.
-    pub fn base(&self) -> &Outcome {
-        &self.judged[0]
     }
 
     /// Bytes for each transaction.
@@ -201,41 +201,24 @@ impl Report {
     }
 }
 
-fn judge(judged: &[Outcome]) -> Vec<ClassVerdict> {
-    let [base, trim_off, exact, streaming, bench_limit_lifted, oracle] = judged else {
-        return Vec::new();
-    };
-    classes(&Evidence {
-        base,
-        trim_off,
-        exact,
-        streaming,
-        bench_limit_lifted,
-        oracle,
-    })
-}
-
 /// The heap that a process has without the pools, as far as collections go.
 const HEAP_BYTES_MIN: u64 = GIB / 4;
 
-fn sweep(trace: &Trace) -> Vec<Sweep> {
-    let policies =
-        ["as-built", "as-built-cap512"].map(|name| super::policy::named(name).unwrap_or(&BASE));
+fn sweep(trace: &Trace) -> Result<Vec<Sweep>, String> {
+    let policies = [known("as-built")?, known("as-built-cap512")?];
     let workload = Workload::named(&trace.workload);
-    FOREIGN_MIB
-        .into_iter()
-        .map(|mib| {
-            let foreign_bytes = mib * (GIB >> 10);
-            // Only of a workload that was profiled is it known how fast it allocates.
-            let collected = workload.map(|workload| {
-                let heap_bytes = foreign_bytes.max(HEAP_BYTES_MIN);
-                with_collections(trace, published::of(workload).collection_ms(heap_bytes))
-            });
-            let trace = collected.as_ref().unwrap_or(trace);
-            Sweep {
-                foreign_bytes,
-                outcomes: policies.map(|policy| replay(trace, policy, foreign_bytes)),
-            }
-        })
-        .collect()
+    let steps = FOREIGN_MIB.into_iter().map(|mib| {
+        let foreign_bytes = mib * (GIB >> 10);
+        // Only of a workload that was profiled is it known how fast it allocates.
+        let collected = workload.map(|workload| {
+            let heap_bytes = foreign_bytes.max(HEAP_BYTES_MIN);
+            with_collections(trace, published::of(workload).collection_ms(heap_bytes))
+        });
+        let trace = collected.as_ref().unwrap_or(trace);
+        Sweep {
+            foreign_bytes,
+            outcomes: policies.map(|policy| replay(trace, policy, foreign_bytes)),
+        }
+    });
+    Ok(steps.collect())
 }

@@ -36,8 +36,8 @@ pub fn disturb(trace: &Trace, seed: u64) -> Trace {
         }
         for (at_ms, event) in moment {
             disturbed.events.push((at_ms, event));
-            for kind in 0..4 {
-                if random.chance(weights[kind], 64) {
+            for (kind, weight) in weights[..4].iter().enumerate() {
+                if random.chance(*weight, 64) {
                     let events = draw(kind, &mut random);
                     disturbed
                         .events

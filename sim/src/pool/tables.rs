@@ -104,7 +104,7 @@ fn base(report: &Report, out: &mut String) {
         measured.split()[1]
     );
     let outcomes = [
-        ("overlapped checkpoints (base)", Some(report.base())),
+        ("overlapped checkpoints (base)", Some(&report.base)),
         ("serial checkpoints", report.serial.as_ref()),
     ];
     for (name, outcome) in outcomes {
@@ -145,7 +145,7 @@ fn misses(report: &Report, out: &mut String) {
         let drops: u64 = counters.drops.iter().sum();
         let _ = writeln!(out, " {drops:>7} {:>10}", counters.regretted_total());
     }
-    let base = &report.base().counters;
+    let base = &report.base.counters;
     let counted = |counts: &[u64], what: &str| {
         let named: Vec<String> = Reason::ALL
             .iter()
@@ -178,7 +178,7 @@ fn counterfactuals(report: &Report, out: &mut String) {
          {:>8}  note",
         "policy", "fresh", "delta", "peak MiB", "cleared", "copy 1", "copy 2", "copy 3", "gr/used"
     );
-    let base = report.base().counters.fresh_bytes;
+    let base = report.base.counters.fresh_bytes;
     for line in &report.lines {
         let outcome = &line.outcome;
         let fresh = outcome.counters.fresh_bytes;
@@ -235,7 +235,7 @@ fn attribution(report: &Report, out: &mut String) {
         let measured = published::of(workload);
         measured.total_gib * GIB / measured.transactions as f64
     });
-    let base_site = report.per_transaction(report.base().counters.fresh_bytes);
+    let base_site = report.per_transaction(report.base.counters.fresh_bytes);
     // Without a profile the sites are all there is.
     let base_total = total.unwrap_or(base_site);
     for line in &report.lines {
@@ -283,7 +283,7 @@ fn attribution(report: &Report, out: &mut String) {
 }
 
 fn sharing(report: &Report, out: &mut String) {
-    let counters = &report.base().counters;
+    let counters = &report.base.counters;
     let tables = [
         (
             "EVICTIONS of the base: whose slice (row), by whose trim",

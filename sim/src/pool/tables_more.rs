@@ -6,8 +6,9 @@ use super::policy;
 use super::published;
 use super::replay::Outcome;
 use super::report::{Report, SCHEDULES};
+use super::rules::Reason;
 use super::tables::{GIB, change};
-use super::verdict::{Cause, hidden_by, rate_verdict, runs_needed};
+use super::verdict::{Cause, benchmark, hidden_by, rate_verdict, runs_needed};
 use super::workload::Database;
 
 const MIB: f64 = (1 << 20) as f64;
@@ -19,35 +20,46 @@ pub(super) fn pressure(report: &Report, out: &mut String) {
     let _ = writeln!(
         out,
         "PRESSURE of the pool as built, under a constant foreign heap that doubles from collection to \
-         collection\n{:>11} | {:>24} {:>8} {:>8} | \
-         {:>24} {:>8} {:>8}",
+         collection\n{:>11} {:>5} {:>9} {:>9} {:>9} {:>8} {:>9} {:>9} {:>9} {:>9}",
         "foreign GiB",
-        "cap 128: normal/high/crit s",
-        "B/tx",
+        "cap",
+        "normal s",
+        "high s",
+        "critical",
         "changes",
-        "cap 512: normal/high/crit s",
         "B/tx",
-        "changes"
+        "trim.prs",
+        "budget",
+        "gc"
     );
     for step in &report.sweep {
-        let _ = write!(out, "{:>11.2}", step.foreign_bytes as f64 / GIB);
-        for outcome in &step.outcomes {
+        for (cap, outcome) in [128, 512].iter().zip(&step.outcomes) {
             let seconds = outcome.level_ms().map(|ms| ms as f64 / 1000.0);
-            let lasted = format!("{:.1}/{:.1}/{:.1}", seconds[0], seconds[1], seconds[2]);
-            let _ = write!(
+            let drops = |reason: Reason| outcome.counters.drops[reason as usize];
+            let _ = writeln!(
                 out,
-                " | {lasted:>27} {:>8.0} {:>8}",
+                "{:>11.2} {cap:>5} {:>9.1} {:>9.1} {:>9.1} {:>8} {:>9.0} {:>9} {:>9} {:>9}",
+                step.foreign_bytes as f64 / GIB,
+                seconds[0],
+                seconds[1],
+                seconds[2],
+                outcome.levels.len(),
                 report.per_transaction(outcome.counters.fresh_bytes),
-                outcome.levels.len()
+                drops(Reason::TrimPressure),
+                drops(Reason::Budget),
+                drops(Reason::GcPurge)
             );
         }
-        let _ = writeln!(out);
     }
-    let flapping = report
+    let _ = writeln!(
+        out,
+        "the last three: slices dropped by pressure trims, by the budget, by collections"
+    );
+    let changed = report
         .sweep
         .iter()
         .max_by_key(|step| step.outcomes[0].levels.len());
-    if let Some(step) = flapping.filter(|step| step.outcomes[0].levels.len() > 1) {
+    if let Some(step) = changed.filter(|step| !step.outcomes[0].levels.is_empty()) {
         let changes: Vec<String> = step.outcomes[0]
             .levels
             .iter()
@@ -56,7 +68,7 @@ pub(super) fn pressure(report: &Report, out: &mut String) {
             .collect();
         let _ = writeln!(
             out,
-            "timeline at {:.2} GiB, which flaps most: {} ...",
+            "timeline at {:.2} GiB, cap 128, with the most changes: 0.00 s normal, {}",
             step.foreign_bytes as f64 / GIB,
             changes.join(", ")
         );
@@ -68,7 +80,8 @@ pub(super) fn pressure(report: &Report, out: &mut String) {
 pub(super) fn retention(report: &Report, out: &mut String) {
     let _ = writeln!(
         out,
-        "RETENTION, most MiB at once by owner: held by its flush / kept in the pool; longest hold"
+        "RETENTION, most MiB at once by owner: held by its flush / kept in the pool, and the \
+         longest hold in steps"
     );
     for line in &report.lines {
         let outcome = &line.outcome;
@@ -83,8 +96,8 @@ pub(super) fn retention(report: &Report, out: &mut String) {
                 } else {
                     database.name()
                 };
-                let hold_ms = outcome.hold_ms_max[number];
-                owners.push(format!("{name} {held:.1}/{kept:.1} {hold_ms} ms"));
+                let steps = outcome.hold_steps_max[number];
+                owners.push(format!("{name} {held:.1}/{kept:.1} {steps}"));
             }
         }
         let _ = writeln!(
@@ -143,13 +156,13 @@ pub(super) fn binding(report: &Report, out: &mut String) {
         "BINDING LIMITS\nmicro-benchmark: {}; with cap 512: {}\ntrace:           {}",
         bound(&report.bench[0]),
         bound(&report.bench[1]),
-        bound(report.base())
+        bound(&report.base)
     );
     let lifted = change(
-        report.base().counters.fresh_bytes,
-        report.judged[4].counters.fresh_bytes,
+        report.base.counters.fresh_bytes,
+        report.uncapped.counters.fresh_bytes,
     );
-    let (bench, trace) = (report.bench[0].binding().0, report.base().binding().0);
+    let (bench, trace) = (report.bench[0].binding().0, report.base.binding().0);
     let _ = writeln!(
         out,
         "Binding: {bench} (benchmark) / {trace} (trace): {}; without a cap the trace changes by \
@@ -172,11 +185,11 @@ pub(super) fn verdict(report: &Report, out: &mut String) {
         let shares: Vec<String> = Cause::ALL
             .iter()
             .map(|cause| {
-                format!(
-                    "{} {:.1}%",
-                    cause.name(),
-                    100.0 * verdict.shares[*cause as usize]
-                )
+                let name = match cause {
+                    Cause::BenchmarkShape => "the benchmark's limit lifted",
+                    other => other.name(),
+                };
+                format!("{name} {:.1}%", 100.0 * verdict.shares[*cause as usize])
             })
             .collect();
         let _ = writeln!(
@@ -185,17 +198,17 @@ pub(super) fn verdict(report: &Report, out: &mut String) {
             verdict.class,
             verdict.fresh_bytes as f64 / GIB,
             verdict.cause.name().to_uppercase(),
-            verdict.cause.action(),
+            verdict.cause.action(report.base.binding().0),
             shares.join(", ")
         );
     }
-    let (bench, trace) = (report.bench[0].binding().0, report.base().binding().0);
-    if bench != trace {
+    let (bench, trace) = (report.bench[0].binding().0, report.base.binding().0);
+    if let Some(cause) = benchmark(&report.bench[0], &report.base) {
         let _ = writeln!(
             out,
-            "the micro-benchmark's gain: {}. {}\n  evidence: {bench} binds there, {trace} here",
-            Cause::BenchmarkShape.name().to_uppercase(),
-            Cause::BenchmarkShape.action()
+            "class   8192 in the micro-benchmark: {}. {}\n  evidence: {bench} binds there, {trace} here",
+            cause.name().to_uppercase(),
+            cause.action(trace)
         );
     }
     let _ = writeln!(

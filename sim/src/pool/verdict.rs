@@ -115,28 +115,35 @@ impl Cause {
         }
     }
 
-    /// What to do about it.
-    pub const fn action(self) -> &'static str {
-        match self {
-            Self::PoolMiss => "take trims off the checkpoint path, or give each owner a floor",
-            Self::OversizeClass => "ask for what the unit holds",
-            Self::DuplicateMaterialisation => "merge from the sources as they are",
-            Self::RequiredCopy => "reserve it once; pooling cannot remove it",
-            Self::BenchmarkShape => "change nothing: the node never reaches that limit",
+    /// What to do about it, where `limit` is the one that binds.
+    pub fn action(self, limit: &str) -> &'static str {
+        match (self, limit) {
+            (Self::PoolMiss, "trim") => {
+                "take trims off the checkpoint's path, or give each owner a floor"
+            }
+            (Self::PoolMiss, "cap") => "raise the cap",
+            (Self::PoolMiss, "budget") => "raise the budget, or give each class a share of its own",
+            (Self::PoolMiss, _) => "keep large slices for large requests",
+            (Self::OversizeClass, _) => "ask for what the unit holds",
+            (Self::DuplicateMaterialisation, _) => "merge from the sources as they are",
+            (Self::RequiredCopy, _) => "reserve it once: no pool can remove it",
+            (Self::BenchmarkShape, _) => "change nothing: the node never reaches that limit",
         }
     }
 }
 
-/// The verdict on one class.
+/// The verdict on one class of a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassVerdict {
     /// Entries of its slices.
     pub class: u64,
     /// Fresh bytes of the base.
     pub fresh_bytes: u64,
-    /// Of these, the share that goes when that cause is taken away, by cause.
+    /// Of these, the share that goes when that cause is taken away, by cause. What is required is what
+    /// even a pool that drops nothing allocates; of the benchmark's shape is what goes when the limit
+    /// that binds in the benchmark is lifted here: little means that the benchmark shows something else.
     pub shares: [f64; Cause::ALL.len()],
-    /// The cause: the one with the largest share; among equals the one that also clears and copies less.
+    /// The cause: the one with the largest share; among equals what makes the others go as well.
     pub cause: Cause,
 }
 
@@ -144,16 +151,14 @@ pub struct ClassVerdict {
 pub struct Evidence<'a> {
     /// The base.
     pub base: &'a Outcome,
-    /// Without the checkpoint's trim.
-    pub trim_off: &'a Outcome,
+    /// A pool that keeps all that will be asked for again.
+    pub oracle: &'a Outcome,
     /// With requests sized by the work.
     pub exact: &'a Outcome,
     /// Without build slices.
     pub streaming: &'a Outcome,
     /// With the limit lifted that binds in the micro-benchmark.
     pub bench_limit_lifted: &'a Outcome,
-    /// What keeps all that will be asked for again: the rest has to be allocated once.
-    pub oracle: &'a Outcome,
 }
 
 /// Shares so close that they are the same.
@@ -171,20 +176,16 @@ pub fn classes(evidence: &Evidence<'_>) -> Vec<ClassVerdict> {
             let base = bytes(evidence.base, class);
             let gone = |other: &Outcome| {
                 // Bytes that only went to another class are not gone.
-                let moved = other
-                    .counters
-                    .fresh_bytes
-                    .saturating_sub(bytes(other, class));
-                let elsewhere = total - base;
-                let moved = moved.saturating_sub(elsewhere);
+                let others = other.counters.fresh_bytes - bytes(other, class);
+                let moved = others.saturating_sub(total - base);
                 let left = bytes(other, class) + moved;
                 1.0 - left.min(base) as f64 / base as f64
             };
             let shares = [
-                gone(evidence.trim_off),
+                gone(evidence.oracle),
                 gone(evidence.exact),
                 gone(evidence.streaming),
-                bytes(evidence.oracle, class).min(base) as f64 / base as f64,
+                1.0 - gone(evidence.oracle),
                 gone(evidence.bench_limit_lifted),
             ];
             ClassVerdict {
@@ -199,17 +200,26 @@ pub fn classes(evidence: &Evidence<'_>) -> Vec<ClassVerdict> {
 
 /// Among equal shares: what removes the copy removes the request and the miss with it.
 fn largest(shares: &[f64; Cause::ALL.len()]) -> Cause {
-    let most = shares.iter().copied().fold(0.0, f64::max);
+    let most = shares[..Cause::RequiredCopy as usize]
+        .iter()
+        .copied()
+        .fold(0.0, f64::max);
     let order = [
         Cause::DuplicateMaterialisation,
         Cause::OversizeClass,
         Cause::PoolMiss,
-        Cause::BenchmarkShape,
     ];
+    let enough = most > shares[Cause::RequiredCopy as usize];
     let found = order
         .into_iter()
-        .find(|cause| most > TIE && shares[*cause as usize] >= most - TIE);
+        .find(|cause| enough && shares[*cause as usize] >= most - TIE);
     found.unwrap_or(Cause::RequiredCopy)
+}
+
+/// What a gain in the benchmark is worth in the trace: the shape of the benchmark, if another limit binds
+/// there than here; else whatever the trace's own verdict says.
+pub fn benchmark(bench: &Outcome, trace: &Outcome) -> Option<Cause> {
+    (bench.binding().0 != trace.binding().0).then_some(Cause::BenchmarkShape)
 }
 
 #[cfg(test)]
@@ -243,9 +253,9 @@ mod tests {
             cause([0.99, 0.88, 0.995, 0.01, 0.0]),
             Cause::DuplicateMaterialisation
         );
-        assert_eq!(cause([0.9, 0.2, 0.3, 0.1, 0.0]), Cause::PoolMiss);
+        assert_eq!(cause([0.9, 0.2, 0.3, 0.1, 0.9]), Cause::PoolMiss);
         assert_eq!(cause([0.2, 0.8, 0.3, 0.1, 0.0]), Cause::OversizeClass);
-        assert_eq!(cause([0.1, 0.1, 0.1, 0.0, 0.9]), Cause::BenchmarkShape);
+        assert_eq!(cause([0.1, 0.1, 0.1, 0.9, 0.1]), Cause::RequiredCopy);
         assert_eq!(cause([0.0, 0.0, 0.0, 1.0, 0.0]), Cause::RequiredCopy);
     }
 }

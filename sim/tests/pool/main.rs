@@ -2,6 +2,7 @@
 //! verdicts follow.
 
 mod corpus;
+mod field;
 mod generator;
 mod replay;
 mod sealstone;

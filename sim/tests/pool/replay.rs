@@ -10,7 +10,7 @@ use sealstone_sim::pool::report::Report;
 use sealstone_sim::pool::rules::{Counters, Reason, Rules};
 use sealstone_sim::pool::tables::{slices, text};
 use sealstone_sim::pool::trace::{Level, TrimKind};
-use sealstone_sim::pool::verdict::Cause;
+use sealstone_sim::pool::verdict::{Cause, benchmark};
 use sealstone_sim::pool::workload::Database;
 
 use crate::{PLAIN, SMALL, outcome, policy, within};
@@ -150,7 +150,7 @@ fn the_verdict_is_not_the_cap() {
     let report = Report::new(PLAIN[0].clone(), None, "cap512").unwrap();
     assert_eq!(report.lines.len(), 2);
     assert_eq!(report.bench[0].binding().0, "cap");
-    assert_eq!(report.base().binding().0, "trim");
+    assert_eq!(report.base.binding().0, "trim");
     for verdict in &report.verdicts {
         assert!(verdict.shares[Cause::BenchmarkShape as usize].abs() < 0.01);
         assert!(matches!(verdict.class, 8192 | 16384), "{verdict:?}");
@@ -162,10 +162,20 @@ fn the_verdict_is_not_the_cap() {
         .collect();
     println!("{:?}", report.verdicts);
     assert_eq!(causes[0], Cause::DuplicateMaterialisation);
+    let claim = benchmark(&report.bench[0], &report.base);
+    assert_eq!(claim, Some(Cause::BenchmarkShape));
     assert!(report.verdicts[0].shares[Cause::PoolMiss as usize] > 0.9);
     let text = text(&report);
     assert!(text.contains("benchmark not representative"), "{text}");
     assert!(text.contains("92.44/  7.56"), "{text}");
+}
+
+/// A trace in which the cap does bind gets another verdict: there the benchmark is right.
+#[test]
+fn where_the_cap_binds_it_is_the_pool() {
+    let report = Report::new(sealstone_sim::pool::bench::trace(16), None, "uncapped").unwrap();
+    assert_eq!(report.verdicts[0].cause, Cause::PoolMiss);
+    assert_eq!(benchmark(&report.bench[0], &report.base), None);
 }
 
 /// The cliffs: from 4 GiB on budgets are halved, from 8 GiB on nothing is kept, so that every get misses.
