@@ -24,8 +24,9 @@ fn same(name: &str, expected: &str) {
     }
     let found = std::fs::read_to_string(&path).unwrap();
     let differs = found.lines().zip(expected.lines()).find(|(a, b)| a != b);
-    assert_eq!(differs, None, "{name}");
-    assert!(found == expected, "{name} has another length");
+    let renew = "if that is meant, write corpus/pool anew as the head of this file says";
+    assert_eq!(differs, None, "{name}: {renew}");
+    assert!(found == expected, "{name} has another length: {renew}");
 }
 
 #[test]
