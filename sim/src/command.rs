@@ -77,10 +77,13 @@ fn parse(arguments: &[String]) -> Result<Arguments, String> {
 /// Arguments that make no sense, or a file that can't be written.
 pub fn execute(arguments: &[String]) -> Result<bool, String> {
     let Some((command, rest)) = arguments.split_first() else {
-        return Err("commands: sweep, run, replay, shrink, digest, exhaust".into());
+        return Err("commands: sweep, run, replay, shrink, digest, exhaust, age".into());
     };
     if command == "replay" {
         return crate::corpus::replay(rest);
+    }
+    if command == "age" {
+        return crate::age::command::execute(rest);
     }
     let parsed = parse(rest)?;
     match command.as_str() {
@@ -278,11 +281,12 @@ pub fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (result, start.elapsed().max(Duration::from_nanos(1)))
 }
 
+/// Writes a report; `-` is the standard output.
 #[allow(
     clippy::disallowed_methods,
     reason = "a command writes the file that it was told to"
 )]
-fn write(file: &str, text: &str) -> Result<(), String> {
+pub(crate) fn write(file: &str, text: &str) -> Result<(), String> {
     if file == "-" {
         print!("{text}");
         return Ok(());
