@@ -14,7 +14,10 @@ struct Printer {
 }
 
 /// The machine's clock, for the end of a run by `--seconds-max`.
-#[allow(clippy::disallowed_types, reason = "a command may be told how long to run")]
+#[allow(
+    clippy::disallowed_types,
+    reason = "a command may be told how long to run"
+)]
 struct Clock(std::time::Instant);
 
 impl Clock {
@@ -109,7 +112,10 @@ pub fn execute(arguments: &[String]) -> Result<bool, String> {
     for gate in &report.gates {
         let verdict = if gate.holds() { "held" } else { "MISSED" };
         let (measured, limit) = (gate.measured, gate.limit);
-        println!("{verdict:<6} {:<24} {measured:>10.3} of {:>8}", limit.name, limit.most);
+        println!(
+            "{verdict:<6} {:<24} {measured:>10.3} of {:>8}",
+            limit.name, limit.most
+        );
         if !gate.holds() {
             println!("       {}", limit.reason);
         }
@@ -160,10 +166,18 @@ mod tests {
         let words = "--writes 5000 --reopenings 3 --seed 9 --limit steps-growth=2.5";
         let words: Vec<_> = words.split(' ').map(String::from).collect();
         let parsed = parse(&words).unwrap().settings;
-        assert_eq!((parsed.writes, parsed.reopenings, parsed.seed), (5000, 3, 9));
+        assert_eq!(
+            (parsed.writes, parsed.reopenings, parsed.seed),
+            (5000, 3, 9)
+        );
         let limit = parsed.limits.iter().find(|l| l.name == "steps-growth");
         assert_eq!(limit.map(|limit| limit.most), Some(2.5));
-        for wrong in ["--limit", "--limit nothing=1", "--limit steps-growth", "--what 3"] {
+        for wrong in [
+            "--limit",
+            "--limit nothing=1",
+            "--limit steps-growth",
+            "--what 3",
+        ] {
             let words: Vec<_> = wrong.split(' ').map(String::from).collect();
             assert!(parse(&words).is_err(), "{wrong}");
         }

@@ -113,10 +113,6 @@ pub struct Hour {
     pub configured_bytes: u64,
     /// The most bytes of the write region in use, as sampled.
     pub region_peak_bytes: u64,
-    /// Heap bytes beyond what the options allow, a segment.
-    pub heap_excess: i64,
-    /// The most descriptors beyond the cap.
-    pub descriptors_excess: i64,
     /// Descriptors of segments, and their cap, at the end of the hour.
     pub descriptors: (u64, u64),
     /// The most filter bytes, and the budget, at the end of the hour.

@@ -7,6 +7,9 @@ use crate::heap;
 /// Up to so many writes every key is also looked up, alone, and scans go backwards too.
 const COMPLETE_WRITES_MAX: u64 = 2_000_000;
 
+/// Heap bytes that count as one thing left over; less is a thread's buffers for lookups.
+const HEAP_LEFT_BYTES: u64 = 16 << 10;
+
 impl Run<'_> {
     /// Checks everything and closes the store.
     pub fn finish(&mut self) -> Step {
@@ -18,6 +21,7 @@ impl Run<'_> {
             self.check_backwards()?;
         }
         self.verify()?;
+        self.extremes.heap_a_segment = self.heap_a_segment()?;
         self.extremes.left_over += self.left_in_store()?;
         let opening = self.opening.take();
         let Some(opening) = opening else {
@@ -27,7 +31,8 @@ impl Run<'_> {
         closed.map_err(|error| self.stop("close", &error))?;
         drop(opening);
         self.extremes.left_over += self.world.descriptors();
-        self.extremes.left_over += ((heap::live_bytes() - self.heap_start) / 4096).unsigned_abs();
+        let heap_left = (heap::live_bytes() - self.heap_start).unsigned_abs();
+        self.extremes.left_over += heap_left / HEAP_LEFT_BYTES;
         match self.world.violations().first() {
             None => Ok(()),
             Some(what) => Err(Stop::Wrong(what.clone())),

@@ -11,7 +11,13 @@ use crate::heap;
 
 /// Heap bytes that an open store may take whatever its size: buffers of logs, manifest and lookups, and
 /// the batches of the run.
-const HEAP_FIXED_BYTES: i64 = 1 << 20;
+const HEAP_FIXED_BYTES: u64 = 1 << 20;
+
+/// Heap bytes that a segment may take beside its filter, at the peak of a version's change.
+const SEGMENT_HEAP_BYTES: u64 = 2048;
+
+/// Lookups for each segment by which a new opening touches them all.
+const TOUCHES: u64 = 20;
 
 /// An open store.
 #[derive(Debug)]
@@ -128,14 +134,9 @@ impl Run<'_> {
             return Err(Stop::Wrong(format!("the ledger says {owned} of {total}")));
         }
         let peak = heap::take_peak_bytes() - self.heap_start;
-        let beyond = peak - configured as i64 - HEAP_FIXED_BYTES;
-        let excess = beyond as f64 / stats.segments.max(1) as f64;
+        let allowed = configured + HEAP_FIXED_BYTES + SEGMENT_HEAP_BYTES * stats.segments;
         let extremes = &mut self.extremes;
-        extremes.heap_excess = extremes.heap_excess.max(excess);
-        if !heap::is_counting() {
-            // A figure that nobody took passes no gate.
-            extremes.heap_excess = f64::INFINITY;
-        }
+        extremes.heap_part = extremes.heap_part.max(peak as f64 / allowed as f64);
         let filters = audit.filter_bytes.saturating_sub(audit.filter_budget_bytes) as f64;
         extremes.filter_excess = extremes.filter_excess.max(filters);
         let beyond = descriptors as f64 - audit.descriptors_max as f64;
@@ -156,6 +157,40 @@ impl Run<'_> {
         hour.live_keys = self.model.live_keys(0) + self.model.live_keys(1);
         heap::apart(|| drop((stats, audit)));
         Ok(())
+    }
+
+    /// Opens once more with an empty generation, has all filters loaded and all segments touched, and says
+    /// what a segment takes of the heap beside its filter. A new opening keeps no buffers for reuse.
+    pub fn heap_a_segment(&mut self) -> Step<f64> {
+        let sealed = self.opening()?.store.seal();
+        sealed.map_err(|error| self.stop("seal", &error))?;
+        self.settle_jobs()?;
+        let closed = self.opening()?.store.close();
+        closed.map_err(|error| self.stop("close", &error))?;
+        self.ending = Some(Ending::Close);
+        let found = self.extremes.found_segments;
+        self.restart()?;
+        // Its loads are in no hour.
+        self.extremes.found_segments = found;
+        self.settle_jobs()?;
+        let stats = heap::apart(|| self.opening().map(|opening| opening.store.stats()))?;
+        for draw in 0..TOUCHES * stats.segments {
+            let keyspace = draw as usize % 2;
+            let id = self.random.below(self.model.ids(keyspace).max(1));
+            self.check_key(keyspace, id)?;
+        }
+        let live = heap::live_bytes() - self.heap_start;
+        let segments = stats.segments.max(1) as f64;
+        // The flush's scratch is set aside, not allocated.
+        let memory = &stats.memory;
+        let region = memory.total_bytes - memory.free_bytes - memory.scratch_bytes;
+        let listed = region + stats.filter_bytes;
+        heap::apart(|| drop(stats));
+        if !heap::is_counting() {
+            // A figure that nobody took passes no gate.
+            return Ok(f64::NAN);
+        }
+        Ok((live as f64 - listed as f64) / segments)
     }
 
     /// Runs jobs until none is left.

@@ -78,7 +78,9 @@ impl Run<'_> {
             let ids = &ids[..ids.len().min(ROUND[class])];
             let store = self.opening()?.store.clone();
             let (result, spent) = Lookups::of(&store, || {
-                let mut checked = ids.iter().map(|(keyspace, id)| self.check_key(*keyspace, *id));
+                let mut checked = ids
+                    .iter()
+                    .map(|(keyspace, id)| self.check_key(*keyspace, *id));
                 checked.try_for_each(|step| step)
             });
             result?;
@@ -230,7 +232,9 @@ impl Run<'_> {
             };
             let id = id_of(BLOCKS, &key);
             let Some(id) = id.filter(|_| last.as_ref().is_none_or(|last| *last < key)) else {
-                return Err(Stop::Wrong(format!("a scan gave {key:02x?} after {last:02x?}")));
+                return Err(Stop::Wrong(format!(
+                    "a scan gave {key:02x?} after {last:02x?}"
+                )));
             };
             let state = self.model.held_state(BLOCKS, id);
             self.check_value(BLOCKS, id, state, Some(&value))?;

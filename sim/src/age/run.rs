@@ -195,7 +195,7 @@ impl<'a> Run<'a> {
             0 => self.write_group()?,
             _ => self.write_one()?,
         }
-        if self.batches.is_multiple_of(1024) {
+        if self.batches.is_multiple_of(64) {
             self.write_conflict()?;
         }
         self.take_turns()?;
@@ -234,17 +234,21 @@ impl<'a> Run<'a> {
         self.ops.clear();
         for place in 0..size {
             let op = self.draw_op(place == 0);
-            self.model
-                .set(op.keyspace, op.id, op.after, self.sequence);
+            self.model.set(op.keyspace, op.id, op.after, self.sequence);
             self.ops.push(op);
             self.written += 1;
             self.hour.writes += 1;
-            let value = op.after.live().map(|v| self.values.length(op.keyspace, op.id, v));
+            let value = op
+                .after
+                .live()
+                .map(|v| self.values.length(op.keyspace, op.id, v));
             self.hour.user_bytes += (KEY_BYTES + value.unwrap_or(0)) as u64;
         }
         let day = Duration::from_secs(HOURS * 3600);
         let nanos = day.as_nanos() * u128::from(size) / u128::from(self.settings.writes);
-        self.world.clock().advance(Duration::from_nanos(nanos as u64));
+        self.world
+            .clock()
+            .advance(Duration::from_nanos(nanos as u64));
     }
 
     fn draw_op(&mut self, new: bool) -> Op {
@@ -426,7 +430,11 @@ impl<'a> Run<'a> {
         }
         let opening = self.opening()?;
         let mut batch = Batch::new();
-        batch.put(&opening.keyspaces[BLOCKS], key_of(BLOCKS, id).to_vec(), "no");
+        batch.put(
+            &opening.keyspaces[BLOCKS],
+            key_of(BLOCKS, id).to_vec(),
+            "no",
+        );
         match opening.store.try_write(batch, Durability::Buffered) {
             Err(error) if *error.kind() == ErrorKind::Conflict => {}
             // Memory is asked for first.
@@ -445,9 +453,9 @@ impl<'a> Run<'a> {
         let steps = match self.weather.turns {
             Turns::Steady => 3,
             Turns::Eager => u32::MAX,
-            Turns::Lazy => 0,
+            Turns::Lazy if self.batches.is_multiple_of(64) => 8,
             Turns::Bursts if self.batches.is_multiple_of(64) => 40,
-            Turns::Bursts => 0,
+            Turns::Lazy | Turns::Bursts => 0,
         };
         for _ in 0..steps {
             if !self.step()? {
@@ -466,7 +474,11 @@ impl<'a> Run<'a> {
         let Some(first) = jobs.first() else {
             return Ok(false);
         };
-        let index = if any { self.batches as usize % jobs.len() } else { 0 };
+        let index = if any {
+            self.batches as usize % jobs.len()
+        } else {
+            0
+        };
         let job: Job = *jobs.get(index).unwrap_or(first);
         let progress = opening.store.run(job, quantum);
         match progress.map_err(|error| self.stop("a job", &error))? {

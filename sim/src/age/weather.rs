@@ -16,7 +16,7 @@ pub enum Turns {
     Steady,
     /// Whatever is runnable, after each batch.
     Eager,
-    /// Only when a write is refused.
+    /// Hardly; else when a write is refused.
     Lazy,
     /// Many at once, now and then.
     Bursts,
@@ -110,7 +110,7 @@ pub fn budget(opening: u64, written: u64, writes: u64) -> Budget {
         writes * 2 + segments * 64
     };
     Budget {
-        region_bytes: (seal_records * 768).max(2 << 20),
+        region_bytes: (seal_records * 768).max(1 << 20),
         filter_bytes,
         // Three scans with the smallest buffers.
         scan_bytes: 3 * segments * 4096,
