@@ -97,3 +97,17 @@ fn equal_seeds_give_equal_figures() {
     assert_eq!(one, figures(3));
     assert_ne!(one, other);
 }
+
+#[test]
+fn a_disk_that_forgets_is_noticed() {
+    let settings = Settings {
+        sync_is_a_lie: true,
+        ..small(10_000)
+    };
+    let wrong = run(&settings, &mut Unwatched).map(|report| report.happened);
+    let wrong = wrong.expect_err("a loss of power took what was synced");
+    assert!(
+        wrong.contains("PowerLoss") || wrong.contains("opening"),
+        "{wrong}"
+    );
+}

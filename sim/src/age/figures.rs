@@ -20,7 +20,7 @@ pub struct Lookups {
     pub false_candidates: u64,
     /// Filters asked.
     pub filter_tests: u64,
-    /// Segments whose filter was not in memory, once a lookup.
+    /// Segments of the key's kind whose filter was not in memory, once a lookup.
     pub unfiltered: u64,
 }
 
@@ -37,7 +37,8 @@ impl Lookups {
             candidates: after.candidates - before.candidates,
             false_candidates: after.false_candidates - before.false_candidates,
             filter_tests: after.filter_tests - before.filter_tests,
-            unfiltered: lookups * after.unfiltered,
+            // Half of the segments are of the kind that a lookup asks, and so are half of the lookups.
+            unfiltered: lookups * after.unfiltered / 2,
         };
         (done, spent)
     }

@@ -12,7 +12,7 @@
 //! Printed by the hour: reads, space, memory, descriptors, steps of jobs. [`limits`] says what they may be.
 //!
 //! * `keys`, `model`: what is written and what must be there; `world`, `apart`: the machine;
-//! * `weather`: the schedule; `run`, `opening`, `reads`, `finish`: the run;
+//! * `weather`: the schedule; `run`, `writes`, `reads`, `opening`, `finish`: the run;
 //! * `figures`, `limits`, `command`: what is shown, what is allowed, and the command.
 
 pub mod apart;
@@ -27,6 +27,7 @@ mod reads;
 mod run;
 pub mod weather;
 pub mod world;
+mod writes;
 
 use std::path::PathBuf;
 
@@ -44,6 +45,8 @@ pub struct Settings {
     pub seed: u64,
     /// A real directory, which must be empty or missing; else a simulated disk.
     pub directory: Option<PathBuf>,
+    /// The simulated disk makes nothing durable: only to show that a run notices.
+    pub sync_is_a_lie: bool,
     /// The table of gates.
     pub limits: Vec<Limit>,
 }
@@ -55,6 +58,7 @@ impl Default for Settings {
             reopenings: 10,
             seed: 1,
             directory: None,
+            sync_is_a_lie: false,
             limits: LIMITS.to_vec(),
         }
     }

@@ -37,11 +37,12 @@ pub struct World {
 }
 
 impl World {
-    /// An empty simulated disk.
-    pub fn simulated(seed: u64) -> Self {
+    /// An empty simulated disk, whose syncs may be lies.
+    pub fn simulated(seed: u64, sync_is_a_lie: bool) -> Self {
         apart(|| {
             let sim = SimEnv::new(DiskOptions {
                 seed,
+                sync_is_a_lie,
                 ..DiskOptions::default()
             });
             let counters = Arc::default();
