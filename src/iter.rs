@@ -302,8 +302,8 @@ impl Merge {
         let kind = engine.keyspace_kind(keyspace);
         let runs = pin.version.runs[usize::from(kind.code())].iter();
         let segments: Vec<_> = runs
-            .flat_map(|run| run.segments.iter())
-            .filter(|segment| segment.meta().counts.min_sequence <= pin.bound)
+            .flat_map(|run| run.segments().iter())
+            .filter(|segment| !segment.is_newer_than(pin.bound))
             .cloned()
             .collect();
         let cursors = (segments.len() + pin.version.generations.len()) as u64;
@@ -353,8 +353,8 @@ impl Merge {
         from: From<'_>,
     ) -> Result<()> {
         let kind = pin.engine().keyspace_kind(self.keyspace);
-        for run in generation.runs().iter().filter(|run| run.kind == kind) {
-            for segment in &run.segments {
+        for run in generation.runs().iter().filter(|run| run.kind() == kind) {
+            for segment in run.segments() {
                 self.add_segment(pin, segment.clone(), from)?;
             }
         }

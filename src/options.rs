@@ -61,7 +61,7 @@ pub struct Options {
     pinned_generations_max: u32,
     queue_slots: u32,
     descriptors_max: u32,
-    hash_bits: u8,
+    hash_bits: Option<u8>,
     family_seed: Option<[u8; 16]>,
     background: Option<Background>,
     write_deadline: Duration,
@@ -90,7 +90,7 @@ impl Default for Options {
             pinned_generations_max: 1,
             queue_slots: 1,
             descriptors_max: 0,
-            hash_bits: HASH_BITS as u8,
+            hash_bits: None,
             family_seed: None,
             background: None,
             write_deadline: Duration::from_secs(60),
@@ -154,11 +154,13 @@ impl Options {
         queue_slots: u32 => |o, v| o.queue_slots = v;
         /// The most segment files open at once; 0 (the default): three quarters of the process's limit.
         descriptors_max: u32 => |o, v| o.descriptors_max = v;
-        /// Bits of the key hash, 8 to 46, fixed when the store is created. Fewer than 46 (the default)
-        /// is for simulations that want collisions.
-        hash_bits: u8 => |o, v| o.hash_bits = v;
-        /// The seed of the store family, used when a store is created; equal seeds and commits give
-        /// equal segment files. Default: from the environment's entropy.
+        /// Bits of the key hash, 8 to 46, fixed when the store is created: an existing store with
+        /// another number is not opened. Default: those of the store, 46 for a new one. Fewer are for
+        /// simulations that want collisions.
+        hash_bits: u8 => |o, v| o.hash_bits = Some(v);
+        /// The seed of the store family, fixed when the store is created: an existing store of another
+        /// family is not opened. Equal seeds and commits give equal segment files. Default: that of the
+        /// store, for a new one from the environment's entropy.
         family_seed: [u8; 16] => |o, v| o.family_seed = Some(v);
         /// Who runs background jobs. Default: one thread, or `Manual` where the environment has none.
         background: Background => |o, v| o.background = Some(v);
@@ -210,7 +212,8 @@ impl Options {
                 format!("option {name} is {value}, not {least} to {most}"),
             ))
         };
-        range("hash_bits", self.hash_bits.into(), 8, HASH_BITS.into())?;
+        let hash_bits = self.hash_bits.unwrap_or(HASH_BITS as u8);
+        range("hash_bits", hash_bits.into(), 8, HASH_BITS.into())?;
         range(
             "chunk_bytes",
             self.chunk_bytes.into(),
@@ -330,7 +333,7 @@ pub(crate) struct Settings {
     pub pinned_generations_max: u32,
     pub queue_slots: u32,
     pub descriptors_max: u32,
-    pub hash_bits: u8,
+    pub hash_bits: Option<u8>,
     pub family_seed: Option<[u8; 16]>,
     pub background: Background,
     pub write_deadline: Duration,

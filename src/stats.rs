@@ -89,6 +89,8 @@ pub struct Stats {
     pub filter_budget_bytes: u64,
     /// Filters in memory.
     pub filters_resident: u64,
+    /// Bytes of page fences in memory: 4 for each index page of a segment that was written or touched.
+    pub fence_bytes: u64,
     /// Runs that a lookup may have to ask.
     pub runs: u64,
     /// Sealed segments.
@@ -289,6 +291,11 @@ impl Engine {
             filter_bytes,
             filter_budget_bytes,
             filters_resident,
+            fence_bytes: version
+                .segments()
+                .filter_map(|segment| segment.known_tail())
+                .map(|tail| size_of_val(tail.page_fences()) as u64)
+                .sum(),
             runs: version.runs.iter().map(|runs| runs.len() as u64).sum(),
             segments: version.segments().count() as u64,
             segment_records: version
@@ -391,33 +398,33 @@ impl Engine {
         files.extend(
             version
                 .segments()
-                .map(|segment| FileName::segment(segment.meta().number)),
+                .map(|segment| FileName::segment(segment.number())),
         );
         files.extend([FileName::MANIFEST, FileName::LOCK]);
         files.sort();
         files.dedup();
         let runs = version.runs.iter().flatten().map(|run| RunAudit {
-            kind: run.kind,
-            level: run.level,
+            kind: run.kind(),
+            level: run.level(),
             generations: (
-                run.segments
+                run.segments()
                     .iter()
                     .map(|s| s.meta().identity.generation_lo)
                     .min()
                     .unwrap_or(0),
-                run.segments
+                run.segments()
                     .iter()
                     .map(|s| s.meta().identity.generation_hi)
                     .max()
                     .unwrap_or(0),
             ),
             segments: run
-                .segments
+                .segments()
                 .iter()
-                .map(|segment| segment.meta().number)
+                .map(|segment| segment.number())
                 .collect(),
             records: run
-                .segments
+                .segments()
                 .iter()
                 .map(|segment| segment.meta().counts.records)
                 .sum(),

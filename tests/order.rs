@@ -41,7 +41,7 @@ fn named_files(env: &Env) -> BTreeSet<FileName> {
     };
     let logs = read.state.logs.iter().map(|log| FileName::log(log.number));
     let segments = read.state.segments.iter();
-    let segments = segments.map(|segment| FileName::segment(segment.number));
+    let segments = segments.map(|segment| FileName::segment(segment.number()));
     logs.chain(segments).collect()
 }
 

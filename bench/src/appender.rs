@@ -65,6 +65,8 @@ impl Target for Appender {
         Facts {
             seals: commits / SEAL_COMMITS,
             commit_barriers: Some(commits),
+            filter_bytes: 0,
+            fence_bytes: 0,
             stalls: 3,
             busy: 4,
         }

@@ -94,6 +94,8 @@ impl Target for Engine {
         Facts {
             seals: stats.seals,
             commit_barriers: Some(stats.log_syncs - stats.seal_syncs),
+            filter_bytes: stats.filter_bytes,
+            fence_bytes: stats.fence_bytes,
             stalls: stats.stalls,
             busy: stats.busy,
         }

@@ -13,6 +13,12 @@ use serde::Serialize;
 /// Digits of a histogram's values.
 const HISTOGRAM_DIGITS: u8 = 3;
 
+/// The same where memory is measured: such a histogram takes at most 40 KiB.
+const HISTOGRAM_DIGITS_SMALL: u8 = 2;
+
+/// The longest time that a histogram tells from longer ones: an hour.
+const HISTOGRAM_NS_MAX: u64 = 3_600_000_000_000;
+
 /// What a tool measured.
 #[derive(Debug, Serialize)]
 pub struct Figures<R> {
@@ -80,9 +86,16 @@ fn machine() -> String {
     format!("{model}, {cores} cores")
 }
 
-/// An empty histogram of nanoseconds that grows as needed.
+/// An empty histogram of nanoseconds. Its size is fixed, whatever is measured for how long.
 pub fn new_histogram() -> Result<Histogram<u64>> {
-    Ok(Histogram::new(HISTOGRAM_DIGITS)?)
+    let ns_max = HISTOGRAM_NS_MAX;
+    Ok(Histogram::new_with_max(ns_max, HISTOGRAM_DIGITS)?)
+}
+
+/// A small one, for what runs while memory is measured.
+pub fn new_small_histogram() -> Result<Histogram<u64>> {
+    let ns_max = HISTOGRAM_NS_MAX;
+    Ok(Histogram::new_with_max(ns_max, HISTOGRAM_DIGITS_SMALL)?)
 }
 
 /// Nanoseconds in microseconds.

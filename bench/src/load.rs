@@ -17,11 +17,14 @@ use std::sync::Arc;
 
 use crate::delay::delayed;
 use crate::figures::{
-    disk_use, microseconds, new_histogram, peak_resident_bytes, ratio, reset_peak_resident,
+    disk_use, microseconds, new_small_histogram, peak_resident_bytes, ratio, reset_peak_resident,
 };
 use crate::keys::{Batch, Source};
 use crate::plain::Plain;
 use crate::target::{Facts, Open, Target};
+
+/// What a segment may take in memory beside its filter and fences.
+const SEGMENT_BYTES_ALLOWED: u64 = 256;
 
 /// What is loaded, and how.
 #[derive(Clone, Debug)]
@@ -97,6 +100,14 @@ pub struct LoadRow {
     pub peak_resident_bytes: u64,
     /// Bytes of records in waiting, the harness's own.
     pub harness_bytes: u64,
+    /// Bytes of filters in memory at the end.
+    pub filter_bytes: u64,
+    /// Bytes of page fences in memory at the end.
+    pub fence_bytes: u64,
+    /// How much higher the peak is than that of the first row; 0 in it.
+    pub peak_growth_bytes: u64,
+    /// What that may be: the filters and fences more, and 256 bytes a segment more.
+    pub peak_growth_allowed_bytes: u64,
     /// Files of the closed store.
     pub files: u64,
     /// Bytes they take on the disk.
@@ -188,7 +199,7 @@ fn engine_round(
 fn commit_all(target: &dyn Target, round: &[Batch], threads: usize) -> Result<Histogram<u64>> {
     let threads = threads.max(1);
     let commit = |first: usize| -> Result<Histogram<u64>> {
-        let mut latency = new_histogram()?;
+        let mut latency = new_small_histogram()?;
         for batch in round.iter().skip(first).step_by(threads) {
             let start = Instant::now();
             target.write_batch(batch)?;
@@ -203,7 +214,7 @@ fn commit_all(target: &dyn Target, round: &[Batch], threads: usize) -> Result<Hi
         let running: Vec<_> = (0..threads)
             .map(|first| scope.spawn(move || commit(first)))
             .collect();
-        let mut all = new_histogram()?;
+        let mut all = new_small_histogram()?;
         for thread in running {
             all.add(thread.join().map_err(|_| anyhow!("a writer panicked"))??)?;
         }
@@ -245,6 +256,8 @@ fn row_of(
         plain_sync_p50_us: plain.latency_p50_us(),
         peak_resident_bytes: totals.peak_resident_bytes,
         harness_bytes: totals.harness_bytes,
+        filter_bytes: facts.filter_bytes,
+        fence_bytes: facts.fence_bytes,
         stalls: facts.stalls,
         busy: facts.busy,
         ..LoadRow::default()
@@ -278,7 +291,7 @@ impl Totals {
             elapsed: Duration::ZERO,
             commits: 0,
             user_bytes: 0,
-            latency: new_histogram()?,
+            latency: new_small_histogram()?,
             counts: Counts::default(),
             peak_resident_bytes: 0,
             harness_bytes: 0,
@@ -292,7 +305,8 @@ impl LoadRow {
         format!(
             "{} segments of {} B values, {} threads: {:.0} records/s, {:.2} of plain, {:.2} of the \
              same bytes, {:.2} barriers/commit, {:.2} barriers/seal, {:.2} written/user byte, commit \
-             p50 {:.0} us p99 {:.0} us (plain p50 {:.0} us)",
+             p50 {:.0} us p99 {:.0} us (plain p50 {:.0} us), peak {} bytes resident, {} of filters, {} of \
+             fences",
             self.segments,
             self.value_bytes,
             self.threads,
@@ -305,7 +319,30 @@ impl LoadRow {
             self.commit_p50_us,
             self.commit_p99_us,
             self.plain_sync_p50_us,
+            self.peak_resident_bytes,
+            self.filter_bytes,
+            self.fence_bytes,
         )
+    }
+}
+
+/// Compares each row's memory with that of the first, which should have the fewest segments.
+pub fn compare_peaks(rows: &mut [LoadRow]) {
+    let Some((first, others)) = rows.split_first_mut() else {
+        return;
+    };
+    for row in others {
+        let more = |of: fn(&LoadRow) -> u64| of(row).saturating_sub(of(first));
+        let fixed = more(|row| row.segments) * SEGMENT_BYTES_ALLOWED;
+        let allowed = more(|row| row.filter_bytes) + more(|row| row.fence_bytes) + fixed;
+        let growth = more(|row| row.peak_resident_bytes);
+        row.peak_growth_allowed_bytes = allowed;
+        row.peak_growth_bytes = growth;
+        eprintln!(
+            "memory: the peak with {} segments is {growth} bytes above that with {}; filters, fences and \
+             {SEGMENT_BYTES_ALLOWED} bytes a segment are {allowed}",
+            row.segments, first.segments,
+        );
     }
 }
 

@@ -221,10 +221,11 @@ fn open(env: Env, options: &LoadOptions) -> Result<Box<dyn Target>> {
 fn main() -> Result<()> {
     match Command::parse().measurement {
         Measurement::Load(workload) => {
-            let rows = workload.measure(
+            let mut rows = workload.measure(
                 |options| Ok(vec![load::run(options, &|env| open(env, options))?]),
                 load::LoadRow::summary,
             )?;
+            load::compare_peaks(&mut rows);
             write(&workload.json, Figures::new("load", rows))
         }
         Measurement::Scan {

@@ -11,7 +11,7 @@ use anyhow::Result;
 use hdrhistogram::Histogram;
 use sealstone::env::{Env, FileName, io};
 
-use crate::figures::{microseconds, new_histogram};
+use crate::figures::{microseconds, new_small_histogram};
 
 /// The piece that limit 2 repeats.
 const FILLER_BYTES: usize = 256 * 1024;
@@ -40,7 +40,7 @@ impl Plain {
                 .collect(),
             next_number: 1,
             elapsed: Duration::ZERO,
-            latency: new_histogram()?,
+            latency: new_small_histogram()?,
         })
     }
 

@@ -40,6 +40,10 @@ pub struct Facts {
     pub seals: u64,
     /// Barriers that commits asked for, if the engine tells them from others.
     pub commit_barriers: Option<u64>,
+    /// Bytes of filters in memory.
+    pub filter_bytes: u64,
+    /// Bytes of page fences in memory.
+    pub fence_bytes: u64,
     /// Writes that had to wait for memory or a flush.
     pub stalls: u64,
     /// Writes that were refused with `Busy` and tried again.

@@ -52,6 +52,7 @@ fn row(store: &Store) -> Value {
         "residency": {
             "filters": stats.filters_resident,
             "filter_bytes": stats.filter_bytes,
+            "fence_bytes": stats.fence_bytes,
             "budget_bytes": stats.filter_budget_bytes,
         },
         "runs": stats.runs,

@@ -225,7 +225,7 @@ fn run_shrink(parsed: &Arguments) -> Result<bool, String> {
     let Some(failure) = &told.failure else {
         return Err("the shrunk run does not fail again: S21".into());
     };
-    let text = told.plan.join("\n") + "\nexpect model\n";
+    let text = told.plan_text();
     let again = crate::plan::run_plan(&text);
     match &again {
         Err(failed) if failed.rule == Some(failure.violation.rule) => println!("{failed}"),

@@ -253,11 +253,12 @@ pub trait Subject: Sized {
         Ok(())
     }
 
-    /// With nothing left to do: whether the disk holds exactly what the store is made of.
+    /// With nothing left to do and nobody reading: whether the disk holds exactly what the store is made
+    /// of, and memory nothing that nobody needs.
     ///
     /// # Errors
-    /// What is too much.
-    fn at_rest(&self, _disk: &SimDisk) -> Result<(), String> {
+    /// The rule that does not hold, with what is too much.
+    fn at_rest(&self, _disk: &SimDisk) -> Result<(), (&'static str, String)> {
         Ok(())
     }
 

@@ -75,7 +75,7 @@ fn small(writes: u64) -> Settings {
 fn every_gate_can_fail() {
     let mut settings = small(10_000);
     for limit in &mut settings.limits {
-        limit.most = -1.0;
+        limit.most = f64::NEG_INFINITY;
     }
     let all: Vec<_> = LIMITS.iter().map(|limit| limit.name).collect();
     assert_eq!(missed(&age(&settings)), all);

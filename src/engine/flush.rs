@@ -21,10 +21,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::filter::ResidentFilter;
 use crate::flush::KindFlush;
 use crate::log;
-use crate::manifest::{Change, LogEntry, ManifestState, SegmentEntry};
+use crate::manifest::{Change, LogEntry, ManifestState};
 use crate::options::Settings;
 use crate::segment::{
-    Segment, SegmentCounts, SegmentIdentity, SegmentMeta, SegmentScratch, SegmentSummary,
+    PackedMeta, Segment, SegmentIdentity, SegmentMeta, SegmentScratch, SegmentSummary,
     SegmentWriter, Tail,
 };
 use crate::sync::{Arc, Ordering};
@@ -43,7 +43,7 @@ pub(crate) struct FlushSlot {
 /// A segment that is whole.
 #[derive(Debug)]
 pub(crate) struct Output {
-    pub entry: SegmentEntry,
+    pub meta: SegmentMeta,
     pub filter: Option<ResidentFilter>,
     pub tail: Tail,
 }
@@ -51,11 +51,7 @@ pub(crate) struct Output {
 impl Output {
     pub fn of(summary: SegmentSummary) -> Self {
         let SegmentSummary { meta, tail, filter } = summary;
-        Self {
-            entry: entry_of(&meta),
-            filter,
-            tail,
-        }
+        Self { meta, filter, tail }
     }
 }
 
@@ -108,7 +104,7 @@ impl FlushJob {
     pub fn descriptors(&self, names: &mut Vec<FileName>) {
         match &self.phase {
             Phase::Write { number, .. } => names.push(FileName::segment(*number)),
-            Phase::Sync { output, .. } => names.push(FileName::segment(output.entry.number)),
+            Phase::Sync { output, .. } => names.push(FileName::segment(output.meta.number)),
             Phase::SyncSpare(spare) => names.push(FileName::log(spare.number)),
             Phase::Begin(_) | Phase::Spare | Phase::SyncDirectory | Phase::Edit => {}
         }
@@ -208,7 +204,7 @@ impl Engine {
                 }
             }
             Phase::Sync { kind, file, output } => {
-                let name = FileName::segment(output.entry.number);
+                let name = FileName::segment(output.meta.number);
                 if let Err(cause) = io::uninterrupted(|| file.sync_data()) {
                     self.discard(name);
                     return Err(Error::io("flush", name, cause));
@@ -360,7 +356,7 @@ impl Engine {
         changes.extend(
             job.outputs
                 .iter()
-                .map(|output| Change::AddSegment(output.entry)),
+                .map(|output| Change::AddSegment(output.meta.clone())),
         );
         if let Some(spare) = &job.spare {
             changes.push(Change::AddLog(LogEntry::spare(
@@ -424,8 +420,9 @@ impl Engine {
         } = job;
         let mut segments = Vec::new();
         for output in outputs {
-            let meta = meta_of(&output.entry);
-            let segment = Arc::new(Segment::with_tail(meta, self.hasher, output.tail));
+            let meta = self.named_meta(&output.meta);
+            let hasher = self.hasher.clone();
+            let segment = Arc::new(Segment::with_tail(meta, hasher, output.tail));
             segments.push((segment, output.filter));
             self.counters.flushed_segments.add(1);
         }
@@ -433,7 +430,7 @@ impl Engine {
         handle.install(
             segments
                 .iter()
-                .map(|(s, _)| Arc::new(Run::of_segment(s.clone())))
+                .map(|(s, _)| Run::of_segment(s.clone()))
                 .collect(),
         );
         if let Some(spare) = spare {
@@ -452,7 +449,9 @@ impl Engine {
         }
         for (segment, filter) in segments {
             if let Some(filter) = filter {
-                let (_, freed) = self.residency.lock().admit(&segment, Arc::new(filter));
+                let version = self.version.load();
+                let filter = Arc::new(filter);
+                let (_, freed) = self.residency.lock().admit(&version, &segment, filter);
                 self.counters.filter_frees.add(freed);
             }
         }
@@ -461,6 +460,14 @@ impl Engine {
             .unlinks
             .push_back(FileName::log(handle.log_number));
         generation.flushed()
+    }
+
+    /// What the manifest says of a segment that it names, as the manifest holds it.
+    fn named_meta(&self, meta: &SegmentMeta) -> PackedMeta {
+        let manifest = self.manifest.lock();
+        let state = manifest.as_ref().map(|writer| writer.state());
+        let named = state.and_then(|state| state.segment(meta.number));
+        named.cloned().unwrap_or_else(|| meta.pack())
     }
 
     /// Retires every installed generation that no pin needs, oldest first.
@@ -517,7 +524,7 @@ impl Engine {
         self.counters.flush_retries.add(1);
         if self.poison.get().is_none() {
             for output in job.outputs.drain(..) {
-                self.discard(FileName::segment(output.entry.number));
+                self.discard(FileName::segment(output.meta.number));
             }
             if let Some(spare) = job.spare.take() {
                 self.discard(FileName::log(spare.number));
@@ -525,43 +532,5 @@ impl Engine {
         }
         job.phase = Phase::Begin(0);
         self.maintenance.lock().flush_retry_at = Some(self.retry_time());
-    }
-}
-
-/// What the manifest says of a finished segment.
-fn entry_of(meta: &SegmentMeta) -> SegmentEntry {
-    SegmentEntry {
-        number: meta.number,
-        identity: meta.identity,
-        file_len: meta.file_len,
-        tail_offset: meta.tail_offset,
-        tail_len: meta.tail_len,
-        footer_checksum: meta.footer_checksum,
-        records: meta.counts.records,
-        tombstones: meta.counts.tombstones,
-        min_sequence: meta.counts.min_sequence,
-        max_sequence: meta.counts.max_sequence,
-        key_bytes: meta.counts.key_bytes,
-        value_bytes: meta.counts.value_bytes,
-    }
-}
-
-/// What a reader needs to know of a segment that the manifest names.
-pub(crate) fn meta_of(entry: &SegmentEntry) -> SegmentMeta {
-    SegmentMeta {
-        number: entry.number,
-        identity: entry.identity,
-        file_len: entry.file_len,
-        tail_offset: entry.tail_offset,
-        tail_len: entry.tail_len,
-        footer_checksum: entry.footer_checksum,
-        counts: SegmentCounts {
-            records: entry.records,
-            tombstones: entry.tombstones,
-            min_sequence: entry.min_sequence,
-            max_sequence: entry.max_sequence,
-            key_bytes: entry.key_bytes,
-            value_bytes: entry.value_bytes,
-        },
     }
 }

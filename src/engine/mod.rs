@@ -112,7 +112,7 @@ pub(crate) struct Engine {
     pub env: Env,
     pub settings: Settings,
     pub sizes: Sizes,
-    pub hasher: Hasher,
+    pub hasher: Arc<Hasher>,
     pub family_id: u128,
     pub store_id: u128,
     pub incarnation: u64,

@@ -19,7 +19,7 @@ use arc_swap::ArcSwap;
 
 use crate::engine::commit::Leader;
 use crate::engine::counters::Counters;
-use crate::engine::flush::{FlushSlot, meta_of};
+use crate::engine::flush::FlushSlot;
 use crate::engine::jobs::{Maintenance, WorkSignal};
 use crate::engine::recovery::Recovered;
 use crate::engine::registry::Registry;
@@ -34,10 +34,10 @@ use crate::log;
 use crate::manifest::{self, LogEntry, ManifestState, ManifestWriter};
 use crate::memory::{Owner, Region};
 use crate::options::Settings;
-use crate::segment::{FileTable, Segment, SegmentParameters};
+use crate::segment::{FileTable, PackedMeta, Segment, SegmentParameters};
 use crate::stats::OpenReport;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, Signal};
-use crate::types::Hasher;
+use crate::types::{HASH_BITS, Hasher};
 
 /// How far a file's number can be ahead of the manifest's next one. An opening that goes on adds to the
 /// manifest with every few files that it makes, and one that fails makes few.
@@ -61,6 +61,7 @@ impl Engine {
             Some(read) => (read.state, false, read.cut_bytes),
             None => (fresh_state(&env, &settings, &listing)?, true, 0),
         };
+        check_fixed(&settings, &state)?;
         leave_out_foreign(&mut listing, state.next_number);
         validate(&env, &state, &listing)?;
         let mut engine = Self::idle(env, settings, sizes, &state, lock);
@@ -82,7 +83,7 @@ impl Engine {
         state: &ManifestState,
         lock: Box<dyn LockGuard>,
     ) -> Self {
-        let hasher = Hasher::new(state.hash_seed, state.hash_bits);
+        let hasher = Arc::new(Hasher::new(state.hash_seed, state.hash_bits));
         let region = Region::new(settings.write_region_bytes, settings.chunk_bytes);
         let scratch = region.try_acquire(sizes.scratch_bytes, Owner::Scratch).ok();
         let limit = match settings.descriptors_max {
@@ -92,7 +93,7 @@ impl Engine {
         let parameters = SegmentParameters {
             key_fence_bytes: settings.key_fence_bytes,
             keep_filter_bits: Some(FILTER_BITS_RESIDENT),
-            ..SegmentParameters::new(hasher)
+            ..SegmentParameters::new(*hasher)
         };
         let incarnation = if settings.read_only {
             state.incarnation
@@ -100,7 +101,7 @@ impl Engine {
             state.incarnation + 1
         };
         Self {
-            hasher,
+            hasher: hasher.clone(),
             family_id: state.family_id,
             store_id: state.store_id,
             incarnation,
@@ -131,7 +132,7 @@ impl Engine {
                     .map(|entry| (entry.name.clone(), entry.clone()))
                     .collect(),
             ),
-            version: ArcSwap::from_pointee(version_of(state, hasher)),
+            version: ArcSwap::from_pointee(version_of(state, &hasher)),
             issued: AtomicU64::new(state.flushed_through),
             visible: AtomicU64::new(state.flushed_through),
             durable: AtomicU64::new(state.flushed_through),
@@ -280,7 +281,7 @@ impl Engine {
         state.next_generation = recovered.next_generation;
         state
             .segments
-            .extend(recovered.outputs.iter().map(|output| output.entry));
+            .extend(recovered.outputs.iter().map(|output| output.meta.pack()));
         state.logs.clear();
         if let Some(log) = &recovered.log {
             let mut entry = LogEntry::spare(log.number, self.incarnation);
@@ -293,31 +294,31 @@ impl Engine {
                 .push(LogEntry::spare(spare.number, self.incarnation));
         }
         state.logs.sort_by_key(|log| log.number);
-        state.segments.sort_by_key(|segment| segment.number);
+        state.segments.sort_by_key(PackedMeta::number);
         state.next_number = self.next_number.load(Ordering::Relaxed);
     }
 
     /// Makes what was recovered the current state.
     fn enter(&mut self, recovered: Recovered, state: &ManifestState) {
-        let mut version = version_of(state, self.hasher);
+        let mut version = version_of(state, &self.hasher);
         if self.settings.read_only {
             version.generations = recovered.sealed;
         }
         for output in recovered.outputs {
             // Named in the new state too, but here with what its build left in memory.
-            let meta = meta_of(&output.entry);
-            let segment = Arc::new(Segment::with_tail(meta, self.hasher, output.tail));
-            let runs = &mut version.runs[usize::from(segment.meta().identity.kind.code())];
-            let same = |run: &Arc<Run>| {
-                run.segments
-                    .iter()
-                    .any(|other| other.meta().number == segment.meta().number)
-            };
+            let number = output.meta.number;
+            let named = state.segment(number).cloned();
+            let meta = named.unwrap_or_else(|| output.meta.pack());
+            let hasher = self.hasher.clone();
+            let segment = Arc::new(Segment::with_tail(meta, hasher, output.tail));
+            let runs = &mut version.runs[usize::from(output.meta.identity.kind.code())];
+            let same = |run: &Run| run.segments().iter().any(|other| other.number() == number);
             if let Some(place) = runs.iter().position(same) {
-                runs[place] = Arc::new(Run::of_segment(segment.clone()));
+                runs[place] = Run::of_segment(segment.clone());
             }
             if let Some(filter) = output.filter {
-                self.residency.get_mut().admit(&segment, Arc::new(filter));
+                let residency = self.residency.get_mut();
+                residency.admit(&version, &segment, Arc::new(filter));
             }
         }
         {
@@ -364,29 +365,32 @@ pub(crate) fn named_files(state: &ManifestState) -> impl Iterator<Item = FileNam
         state
             .segments
             .iter()
-            .map(|segment| FileName::segment(segment.number)),
+            .map(|segment| FileName::segment(segment.number())),
     )
 }
 
-fn version_of(state: &ManifestState, hasher: Hasher) -> Version {
+fn version_of(state: &ManifestState, hasher: &Arc<Hasher>) -> Version {
     let mut segments: Vec<_> = state.segments.iter().collect();
-    segments.sort_by_key(|entry| std::cmp::Reverse(entry.identity.generation_hi));
+    segments.sort_by_cached_key(|meta| std::cmp::Reverse(meta.unpack().identity.generation_hi));
     let mut version = Version::default();
-    for entry in segments {
-        let segment = Arc::new(Segment::new(meta_of(entry), hasher));
-        version.runs[usize::from(entry.identity.kind.code())]
-            .push(Arc::new(Run::of_segment(segment)));
+    for meta in segments {
+        let run = Run::of_segment(Arc::new(Segment::new(meta.clone(), hasher.clone())));
+        version.runs[usize::from(run.kind().code())].push(run);
     }
+    version.runs.iter_mut().for_each(Vec::shrink_to_fit);
     version
 }
 
 pub(super) fn list(env: &Env) -> Result<Listing> {
-    io::uninterrupted(|| env.vfs.list()).map_err(|cause| match cause.kind {
+    let mut listing = io::uninterrupted(|| env.vfs.list()).map_err(|cause| match cause.kind {
         IoErrorKind::NotFound => {
             Error::new(ErrorKind::NotAStore, "open", env.vfs.describe()).with_cause(cause)
         }
         _ => Error::io_dir("open", cause),
-    })
+    })?;
+    // Backends sort. What is removed first must not hang on one that forgot to.
+    listing.names.sort_unstable();
+    Ok(listing)
 }
 
 /// Takes the lock. A directory that is no store and is not to become one is left as it is.
@@ -450,8 +454,31 @@ fn fresh_state(env: &Env, settings: &Settings, listing: &Listing) -> Result<Mani
         u128::from_le_bytes(store_id),
         u128::from_le_bytes(family_seed),
         family_seed,
-        settings.hash_bits,
+        settings.hash_bits.unwrap_or(HASH_BITS as u8),
     ))
+}
+
+/// What the options say of what creation fixed is what the store has. Options that say nothing fit every
+/// store.
+fn check_fixed(settings: &Settings, state: &ManifestState) -> Result<()> {
+    let other = |name, stored: String, asked: String| {
+        let kind = ErrorKind::IncompatibleOptions {
+            name,
+            stored,
+            asked,
+        };
+        Err(Error::new(kind, "open", "").with_file(FileName::MANIFEST))
+    };
+    let hex = |seed: [u8; 16]| format!("{:032x}", u128::from_be_bytes(seed));
+    match (settings.hash_bits, settings.family_seed) {
+        (Some(bits), _) if bits != state.hash_bits => {
+            other("hash_bits", state.hash_bits.to_string(), bits.to_string())
+        }
+        (_, Some(seed)) if seed != state.hash_seed => {
+            other("family_seed", hex(state.hash_seed), hex(seed))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Everything that the manifest names is there, and the listing holds no log that the manifest should

@@ -7,10 +7,11 @@
 //! Invariant: the bytes of all resident filters are at most the budget at every step; room is made
 //! before anything is set.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::iter::Peekable;
 
 use crate::engine::Engine;
-use crate::engine::version::Version;
+use crate::engine::version::{Run, Version};
 use crate::error::{ErrorKind, Result};
 use crate::filter::ResidentFilter;
 use crate::segment::{FilterLoad, ReadCounts, Segment};
@@ -39,14 +40,15 @@ fn age(segment: &Segment) -> Age {
     )
 }
 
-/// The resident filters. Guarded by the engine's residency lock.
+/// The resident filters. Guarded by the engine's residency lock; which segments have one is said by
+/// the segments themselves.
 #[derive(Debug, Default)]
 pub(crate) struct Residency {
     budget_bytes: u64,
     used_bytes: u64,
-    resident: BTreeMap<Age, (Arc<Segment>, u64)>,
+    resident: usize,
     /// Segments whose stored filter is damaged or larger than the budget: not tried again.
-    given_up: BTreeMap<Age, ()>,
+    given_up: BTreeSet<Age>,
     /// How things stood when nothing was wanted: the question comes with every step of every job.
     content: Option<Standing>,
 }
@@ -71,56 +73,44 @@ impl Residency {
     }
 
     pub fn resident_count(&self) -> usize {
-        self.resident.len()
+        self.resident
     }
 
-    /// Sets the filter of a segment, freeing older ones for it; false if it has no place. Returns how
-    /// many were freed beside.
-    pub fn admit(&mut self, segment: &Arc<Segment>, filter: Arc<ResidentFilter>) -> (bool, u64) {
+    /// Sets the filter of a segment of `version`, freeing older ones for it; false if it has no place.
+    /// Returns how many were freed beside.
+    pub fn admit(
+        &mut self,
+        version: &Version,
+        segment: &Segment,
+        filter: Arc<ResidentFilter>,
+    ) -> (bool, u64) {
         let bytes = filter.bytes() as u64;
-        let own = age(segment);
-        let older: u64 = self
-            .resident
-            .range(..own)
-            .map(|(_, (_, bytes))| bytes)
-            .sum();
-        if self.used_bytes - older + bytes > self.budget_bytes {
+        let missing = (self.used_bytes + bytes).saturating_sub(self.budget_bytes);
+        let (victims, room) = older_filters(version, &age(segment), missing);
+        if room < missing {
             if bytes > self.budget_bytes {
-                self.given_up.insert(own, ());
+                self.give_up(segment);
             }
             return (false, 0);
         }
-        let mut freed = 0;
-        while self.used_bytes + bytes > self.budget_bytes {
-            match self.resident.pop_first() {
-                Some((_, (victim, victim_bytes))) => {
-                    victim.set_filter(None);
-                    self.used_bytes -= victim_bytes;
-                    freed += 1;
-                }
-                None => return (false, freed),
-            }
+        for victim in &victims {
+            victim.set_filter(None);
         }
-        self.used_bytes += bytes;
+        self.resident = self.resident + 1 - victims.len();
+        self.used_bytes = self.used_bytes + bytes - room;
         segment.set_filter(Some(filter));
-        self.resident.insert(own, (segment.clone(), bytes));
-        (true, freed)
+        (true, victims.len() as u64)
     }
 
     fn give_up(&mut self, segment: &Segment) {
-        self.given_up.insert(age(segment), ());
+        self.given_up.insert(age(segment));
     }
 
     /// The newest segment without a filter that could still have one, if the newest-first rule lets it
     /// load: the first gap ends the search when the budget does.
     pub fn wanted(&mut self, version: &Version) -> Option<Arc<Segment>> {
         let runs = version.runs.iter().map(Vec::len).sum();
-        let standing = (
-            runs,
-            self.resident.len(),
-            self.given_up.len(),
-            self.used_bytes,
-        );
+        let standing = (runs, self.resident, self.given_up.len(), self.used_bytes);
         if self.used_bytes >= self.budget_bytes || self.content == Some(standing) {
             return None;
         }
@@ -131,13 +121,53 @@ impl Residency {
 
     fn newest_missing(&self, version: &Version) -> Option<Arc<Segment>> {
         let missing = |segment: &Arc<Segment>| {
-            let age = age(segment);
-            !self.resident.contains_key(&age) && !self.given_up.contains_key(&age)
+            !segment.has_filter() && !self.given_up.contains(&age(segment))
         };
-        let segment = version.segments_newest_first().into_iter().find(missing)?;
+        let newest = |runs: &Vec<Run>| {
+            let mut segments = runs.iter().flat_map(Run::segments);
+            segments.find(|segment| missing(segment)).cloned()
+        };
+        let segments = version.runs.iter().filter_map(newest);
+        let segment = segments.max_by_key(|segment| age(segment))?;
         let bytes = filter_bytes(segment.meta().counts.records);
         (self.used_bytes + bytes <= self.budget_bytes).then_some(segment)
     }
+}
+
+/// The oldest segments with a filter, all older than `own`, whose filters have at least `bytes`; and how
+/// many these are. All there are if that is too few.
+fn older_filters(version: &Version, own: &Age, bytes: u64) -> (Vec<Arc<Segment>>, u64) {
+    let (mut victims, mut room) = (Vec::new(), 0);
+    let mut kinds = version
+        .runs
+        .each_ref()
+        .map(|runs| oldest_filters_first(runs));
+    while room < bytes {
+        let heads = kinds.iter_mut().filter_map(|segments| {
+            let age = age(segments.peek()?);
+            Some((age, segments))
+        });
+        let Some((oldest, segments)) = heads.min_by_key(|(age, _)| *age) else {
+            break;
+        };
+        if oldest >= *own {
+            break;
+        }
+        let Some(victim) = segments.next() else {
+            break;
+        };
+        room += victim.filter().map_or(0, |filter| filter.bytes() as u64);
+        victims.push(victim.clone());
+    }
+    (victims, room)
+}
+
+fn oldest_filters_first(runs: &[Run]) -> Peekable<impl Iterator<Item = &Arc<Segment>>> {
+    let segments = runs
+        .iter()
+        .rev()
+        .flat_map(|run| run.segments().iter().rev());
+    segments.filter(|segment| segment.has_filter()).peekable()
 }
 
 impl Engine {
@@ -165,8 +195,9 @@ impl Engine {
                 return Err(error);
             }
         };
+        let version = self.version.load();
         let mut residency = self.residency.lock();
-        let (admitted, freed) = residency.admit(segment, Arc::new(filter));
+        let (admitted, freed) = residency.admit(&version, segment, Arc::new(filter));
         if !admitted {
             residency.give_up(segment);
         }

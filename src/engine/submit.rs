@@ -98,7 +98,7 @@ impl Engine {
     pub fn prepare<'a>(&self, batch: Batch<'a>) -> Result<Prepared<'a>> {
         self.check_writable("submit")?;
         batch.prepare(&Limits {
-            hasher: self.hasher,
+            hasher: *self.hasher,
             store: self.token,
             key_bytes_max: self.settings.key_bytes_max,
             records_max: self.settings.batch_records_max,

@@ -12,7 +12,6 @@
 //!   meanwhile is passed over; those segments are for the next verification.
 
 use crate::engine::Engine;
-use crate::engine::flush::meta_of;
 use crate::engine::open::{check_unnamed_logs, list, take_lock};
 use crate::engine::recovery::{check_named, decode_ops, log_identity};
 use crate::engine::version::Generation;
@@ -55,7 +54,7 @@ enum LogEnd {
 /// A verification under way.
 struct Verification<'a> {
     env: &'a Env,
-    hasher: Hasher,
+    hasher: Arc<Hasher>,
     /// Those that the manifest names, by id.
     keyspaces: Vec<KeyspaceEntry>,
     report: VerifyReport,
@@ -100,7 +99,7 @@ impl Engine {
     }
 
     fn verify_live(&self, verification: &mut Verification<'_>) -> Result<()> {
-        verification.hasher = self.hasher;
+        verification.hasher = self.hasher.clone();
         // In this order: whatever the bound admits, the version names.
         let version = self.version.load_full();
         let bound = self.visible();
@@ -186,7 +185,7 @@ impl<'a> Verification<'a> {
     fn new(env: &'a Env, progress: &'a mut dyn FnMut(VerifyProgress)) -> Self {
         Self {
             env,
-            hasher: Hasher::new([0; 16], HASH_BITS as u8),
+            hasher: Arc::new(Hasher::new([0; 16], HASH_BITS as u8)),
             keyspaces: Vec::new(),
             report: VerifyReport::default(),
             progress,
@@ -214,13 +213,13 @@ impl<'a> Verification<'a> {
             }
         };
         let state = read.state;
-        self.hasher = Hasher::new(state.hash_seed, state.hash_bits);
+        self.hasher = Arc::new(Hasher::new(state.hash_seed, state.hash_bits));
         let logs = state.logs.iter().map(|log| FileName::log(log.number));
         let names: Vec<_> = std::iter::once(FileName::MANIFEST).chain(logs).collect();
         let segments: Vec<_> = state
             .segments
             .iter()
-            .map(|entry| Segment::new(meta_of(entry), self.hasher))
+            .map(|meta| Segment::new(meta.clone(), self.hasher.clone()))
             .collect();
         self.begin(&names, segments.iter());
         let listing = list(self.env)?;

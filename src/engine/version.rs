@@ -8,27 +8,40 @@
 //! a generation leaves the list in the same swap in which its runs enter. A generation's handle leads
 //! to its memtable or, once that has retired, to its runs: a version made before the flush stays right.
 
+use std::slice;
+
 use arc_swap::ArcSwapOption;
 
 use crate::memtable::Memtable;
 use crate::segment::Segment;
 use crate::sync::{Arc, AtomicU64, OnceLock, Ordering};
-use crate::types::{KeyHash, KeyspaceKind, Sequence};
+use crate::types::{HASH_BITS, KeyHash, KeyspaceKind, Sequence};
 
-/// One part of a run: the index over the entries whose hash starts with the part's prefix. A run of
-/// level 0 has one part, the index of its only segment.
-#[derive(Debug)]
-pub(crate) struct Part {
-    pub prefix_bits: u8,
-    pub index: Arc<Segment>,
+/// One part of a run: the index over the entries whose hash starts with the part's prefix.
+pub(crate) type Part = Arc<Segment>;
+
+/// An immutable list of segments with one index in parts. Cheap to clone.
+///
+/// A store may have as many runs of level 0 as segments, so such a run is no more than the segment.
+#[derive(Clone, Debug)]
+pub(crate) enum Run {
+    /// A fresh segment: one part, the index of its only segment.
+    Fresh {
+        /// Beside the segment, which has it packed: every lookup asks.
+        kind: KeyspaceKind,
+        segment: Arc<Segment>,
+    },
+    /// Several, folded.
+    #[cfg_attr(not(test), expect(dead_code, reason = "no fold makes them yet"))]
+    Folded(Arc<Folded>),
 }
 
-/// An immutable list of segments with one index in parts.
+/// A run of a higher level.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(crate) struct Folded {
     pub level: u8,
     pub kind: KeyspaceKind,
-    /// By prefix; 2^prefix_bits of them.
+    /// By prefix: a power of two of them.
     pub parts: Vec<Part>,
     /// Newest first.
     pub segments: Vec<Arc<Segment>>,
@@ -37,30 +50,57 @@ pub(crate) struct Run {
 impl Run {
     /// The run that a fresh segment is by itself.
     pub fn of_segment(segment: Arc<Segment>) -> Self {
-        Self {
-            level: segment.meta().identity.level,
-            kind: segment.meta().identity.kind,
-            parts: vec![Part {
-                prefix_bits: 0,
-                index: segment.clone(),
-            }],
-            segments: vec![segment],
+        let kind = segment.meta().identity.kind;
+        Self::Fresh { kind, segment }
+    }
+
+    pub fn level(&self) -> u8 {
+        match self {
+            Self::Fresh { segment, .. } => segment.meta().identity.level,
+            Self::Folded(run) => run.level,
+        }
+    }
+
+    pub fn kind(&self) -> KeyspaceKind {
+        match self {
+            Self::Fresh { kind, .. } => *kind,
+            Self::Folded(run) => run.kind,
+        }
+    }
+
+    /// By prefix; a power of two of them.
+    pub fn parts(&self) -> &[Part] {
+        match self {
+            Self::Fresh { segment, .. } => slice::from_ref(segment),
+            Self::Folded(run) => &run.parts,
+        }
+    }
+
+    /// Newest first.
+    pub fn segments(&self) -> &[Arc<Segment>] {
+        match self {
+            Self::Fresh { segment, .. } => slice::from_ref(segment),
+            Self::Folded(run) => &run.segments,
         }
     }
 
     /// The part that holds entries with this hash.
+    #[inline]
     pub fn part(&self, hash: KeyHash) -> &Part {
-        let prefix_bits = self
-            .parts
-            .first()
-            .map_or(0, |part| u32::from(part.prefix_bits));
-        let place = (hash.0 >> (crate::types::HASH_BITS - prefix_bits)) as usize;
-        &self.parts[place.min(self.parts.len() - 1)]
+        match self {
+            Self::Fresh { segment, .. } => segment,
+            Self::Folded(_) => {
+                let parts = self.parts();
+                let prefix_bits = parts.len().ilog2();
+                let place = (hash.0 >> (HASH_BITS - prefix_bits)) as usize;
+                &parts[place.min(parts.len() - 1)]
+            }
+        }
     }
 }
 
 /// Runs of both kinds, indexed by the kind's code.
-pub(crate) type Runs = [Vec<Arc<Run>>; 2];
+pub(crate) type Runs = [Vec<Run>; 2];
 
 /// Everything between two seals, as readers see it.
 #[derive(Debug)]
@@ -73,7 +113,7 @@ pub(crate) struct Generation {
     pub after_sequence: Sequence,
     last_sequence: AtomicU64,
     memory: ArcSwapOption<Memtable>,
-    installed: OnceLock<Vec<Arc<Run>>>,
+    installed: OnceLock<Vec<Run>>,
 }
 
 impl Generation {
@@ -103,12 +143,12 @@ impl Generation {
     }
 
     /// The runs that came from it, once installed.
-    pub fn runs(&self) -> &[Arc<Run>] {
+    pub fn runs(&self) -> &[Run] {
         self.installed.get().map_or(&[], Vec::as_slice)
     }
 
     /// Names its runs. Once, before `retire`.
-    pub fn install(&self, runs: Vec<Arc<Run>>) {
+    pub fn install(&self, runs: Vec<Run>) {
         let first = self.installed.set(runs).is_ok();
         debug_assert!(first, "a generation is installed once");
     }
@@ -142,13 +182,19 @@ impl Version {
 
     /// This version with the oldest generation replaced by its runs.
     pub fn with_installed(&self, generation: &Arc<Generation>) -> Self {
-        let mut next = self.clone();
-        next.generations
-            .retain(|other| !Arc::ptr_eq(other, generation));
-        for run in generation.runs() {
-            next.runs[usize::from(run.kind.code())].insert(0, run.clone());
-        }
-        next
+        let mut generations = self.generations.clone();
+        generations.retain(|other| !Arc::ptr_eq(other, generation));
+        // New lists of just the right length: these are the longest that a store has.
+        let runs = KeyspaceKind::ALL.map(|kind| {
+            let new = generation.runs().iter().filter(|run| run.kind() == kind);
+            let mut new: Vec<_> = new.cloned().collect();
+            new.reverse();
+            let old = &self.runs[usize::from(kind.code())];
+            new.reserve_exact(old.len());
+            new.extend_from_slice(old);
+            new
+        });
+        Self { generations, runs }
     }
 
     /// All segments, oldest first by kind.
@@ -156,16 +202,51 @@ impl Version {
         self.runs
             .iter()
             .flat_map(|runs| runs.iter().rev())
-            .flat_map(|run| run.segments.iter().rev())
+            .flat_map(|run| run.segments().iter().rev())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::identity::tests::IDENTITY;
+    use crate::segment::{SegmentCounts, SegmentMeta};
+    use crate::types::Hasher;
+
+    fn segment(number: u64) -> Arc<Segment> {
+        let meta = SegmentMeta {
+            number,
+            identity: IDENTITY,
+            file_len: 0,
+            tail_offset: 0,
+            tail_len: 0,
+            footer_checksum: 0,
+            counts: SegmentCounts::default(),
+        };
+        Arc::new(Segment::new(
+            meta.pack(),
+            Arc::new(Hasher::new([0; 16], HASH_BITS as u8)),
+        ))
     }
 
-    /// The newest segments first, kinds merged by generation: the order in which filters load.
-    pub fn segments_newest_first(&self) -> Vec<Arc<Segment>> {
-        let mut segments: Vec<_> = self.segments().cloned().collect();
-        segments.sort_by_key(|segment| {
-            let identity = segment.meta().identity;
-            (std::cmp::Reverse(identity.generation_hi), identity.kind)
-        });
-        segments
+    #[test]
+    fn a_hash_is_asked_of_the_part_with_its_prefix() {
+        let folded = Folded {
+            level: 1,
+            kind: KeyspaceKind::Mutable,
+            parts: (0..4).map(segment).collect(),
+            segments: vec![segment(9), segment(8)],
+        };
+        let folded = Run::Folded(Arc::new(folded));
+        for (hash, part) in [(0, 0), (1 << 44, 1), ((1 << 45) - 1, 1), ((1 << 46) - 1, 3)] {
+            assert_eq!(folded.part(KeyHash(hash)).number(), part);
+        }
+        assert_eq!((folded.level(), folded.kind()), (1, KeyspaceKind::Mutable));
+        let fresh = Run::of_segment(segment(7));
+        for hash in [0, (1 << 46) - 1] {
+            assert_eq!(fresh.part(KeyHash(hash)).number(), 7);
+        }
+        assert_eq!((fresh.level(), fresh.kind()), (0, KeyspaceKind::WriteOnce));
+        assert_eq!((fresh.parts().len(), fresh.segments().len()), (1, 1));
     }
 }

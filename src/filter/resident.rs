@@ -6,24 +6,37 @@ use crate::types::KeyHash;
 /// Blocks and what they mean. Its bits were checked when it was loaded, or come from the build.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ResidentFilter {
-    shape: FilterShape,
-    blocks: Vec<Block>,
+    /// How many there are is part of the shape.
+    blocks: Box<[Block]>,
+    bits_per_key: u16,
+    algorithm: Algorithm,
+    prefix_bits: u8,
 }
 
 impl ResidentFilter {
     /// A filter from its blocks; `None` if their number is not the shape's.
     pub fn new(shape: FilterShape, blocks: Vec<Block>) -> Option<Self> {
-        (blocks.len() as u64 == shape.blocks).then_some(Self { shape, blocks })
+        (blocks.len() as u64 == shape.blocks).then_some(Self {
+            blocks: blocks.into_boxed_slice(),
+            bits_per_key: shape.bits_per_key,
+            algorithm: shape.algorithm,
+            prefix_bits: shape.prefix_bits,
+        })
     }
 
     /// Its shape.
     pub const fn shape(&self) -> FilterShape {
-        self.shape
+        FilterShape {
+            algorithm: self.algorithm,
+            bits_per_key: self.bits_per_key,
+            prefix_bits: self.prefix_bits,
+            blocks: self.blocks.len() as u64,
+        }
     }
 
     /// The memory of its blocks, in bytes.
     pub const fn bytes(&self) -> usize {
-        self.blocks.capacity() * BLOCK_BYTES
+        self.blocks.len() * BLOCK_BYTES
     }
 
     /// Whether the hash may be among those inserted; `false` is certain. A filter without blocks
@@ -33,7 +46,7 @@ impl ResidentFilter {
         let Some(block) = self.block(hash) else {
             return false;
         };
-        match self.shape.algorithm {
+        match self.algorithm {
             Algorithm::Split => simd::contains_split(block, remix(hash)),
             Algorithm::Free { k } => block.contains_free(remix(hash), k),
         }
@@ -48,7 +61,7 @@ impl ResidentFilter {
     }
 
     fn block(&self, hash: KeyHash) -> Option<&Block> {
-        self.blocks.get(self.shape.block_of(hash) as usize)
+        self.blocks.get(self.shape().block_of(hash) as usize)
     }
 }
 

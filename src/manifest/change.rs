@@ -20,11 +20,11 @@
 //!  11  clean close    nothing
 //! ```
 
-use crate::segment::identity::SegmentIdentity;
+use crate::segment::{SegmentCounts, SegmentIdentity, SegmentMeta};
 use crate::types::{KeyspaceId, KeyspaceKind, Sequence};
 
 use super::fields::{Bytes, Malformed, Taken, put_field, unknown};
-use super::state::{KeyspaceEntry, LogEntry, ManifestState, SegmentEntry};
+use super::state::{KeyspaceEntry, LogEntry, ManifestState};
 
 const BASE: u16 = 1;
 const ADD_KEYSPACE: u16 = 2;
@@ -47,7 +47,7 @@ pub enum Change {
     /// Names a log, which is durable already.
     AddLog(LogEntry),
     /// Names a segment, which is durable already.
-    AddSegment(SegmentEntry),
+    AddSegment(SegmentMeta),
     /// Forgets a log; it may be unlinked once the edit is durable.
     DropLog {
         /// The file's number.
@@ -140,7 +140,7 @@ pub(super) fn encode_state(state: &ManifestState, out: &mut Vec<u8>) {
     state
         .segments
         .iter()
-        .for_each(|entry| put_segment(out, entry));
+        .for_each(|entry| put_segment(out, &entry.unpack()));
 }
 
 /// Reads the payload of a whole state, whose rules are still to be checked.
@@ -161,7 +161,7 @@ pub(super) fn decode_state(
             None => {}
             Some(Change::AddKeyspace(entry)) => state.keyspaces.push(entry),
             Some(Change::AddLog(entry)) => state.logs.push(entry),
-            Some(Change::AddSegment(entry)) => state.segments.push(entry),
+            Some(Change::AddSegment(entry)) => state.segments.push(entry.pack()),
             Some(_) => return Err(Malformed::Damaged("a state that holds an edit")),
         }
     }
@@ -212,7 +212,7 @@ fn put_log(out: &mut Vec<u8>, entry: &LogEntry) {
     put_numbers(out, ADD_LOG, &numbers);
 }
 
-fn put_segment(out: &mut Vec<u8>, entry: &SegmentEntry) {
+fn put_segment(out: &mut Vec<u8>, entry: &SegmentMeta) {
     let identity = &entry.identity;
     put_field(out, ADD_SEGMENT, |out| {
         out.extend_from_slice(&entry.number.to_le_bytes());
@@ -227,12 +227,12 @@ fn put_segment(out: &mut Vec<u8>, entry: &SegmentEntry) {
             entry.tail_offset,
             entry.tail_len,
             entry.footer_checksum,
-            entry.records,
-            entry.tombstones,
-            entry.min_sequence,
-            entry.max_sequence,
-            entry.key_bytes,
-            entry.value_bytes,
+            entry.counts.records,
+            entry.counts.tombstones,
+            entry.counts.min_sequence,
+            entry.counts.max_sequence,
+            entry.counts.key_bytes,
+            entry.counts.value_bytes,
         ] {
             out.extend_from_slice(&number.to_le_bytes());
         }
@@ -290,8 +290,8 @@ fn decode_keyspace(body: &mut Bytes<'_>) -> Taken<KeyspaceEntry> {
     })
 }
 
-fn decode_segment(body: &mut Bytes<'_>) -> Taken<SegmentEntry> {
-    Ok(SegmentEntry {
+fn decode_segment(body: &mut Bytes<'_>) -> Taken<SegmentMeta> {
+    Ok(SegmentMeta {
         number: body.u64()?,
         identity: SegmentIdentity {
             family_id: body.u128()?,
@@ -305,11 +305,13 @@ fn decode_segment(body: &mut Bytes<'_>) -> Taken<SegmentEntry> {
         tail_offset: body.u64()?,
         tail_len: body.u64()?,
         footer_checksum: body.u64()?,
-        records: body.u64()?,
-        tombstones: body.u64()?,
-        min_sequence: body.u64()?,
-        max_sequence: body.u64()?,
-        key_bytes: body.u64()?,
-        value_bytes: body.u64()?,
+        counts: SegmentCounts {
+            records: body.u64()?,
+            tombstones: body.u64()?,
+            min_sequence: body.u64()?,
+            max_sequence: body.u64()?,
+            key_bytes: body.u64()?,
+            value_bytes: body.u64()?,
+        },
     })
 }

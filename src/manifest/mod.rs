@@ -28,5 +28,5 @@ mod tests;
 
 pub use change::{Change, Edit};
 pub use file::{MANIFEST_VERSION, ManifestRead, read};
-pub use state::{KeyspaceEntry, LogEntry, ManifestState, SegmentEntry};
+pub use state::{KeyspaceEntry, LogEntry, ManifestState};
 pub use writer::ManifestWriter;

@@ -3,7 +3,7 @@
 //! The lists are kept sorted (keyspaces by id, logs and segments by number), so that equal histories
 //! have equal states and equal bytes.
 
-use crate::segment::identity::SegmentIdentity;
+use crate::segment::PackedMeta;
 use crate::types::{KeyspaceId, KeyspaceKind, Sequence};
 
 /// A named keyspace.
@@ -42,35 +42,6 @@ impl LogEntry {
     }
 }
 
-/// A sealed segment: its content's identity, and where things are in its file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SegmentEntry {
-    /// The file's number.
-    pub number: u64,
-    /// What it holds, the same in every replica.
-    pub identity: SegmentIdentity,
-    /// The file's length in bytes.
-    pub file_len: u64,
-    /// Where fences and footer start: one read from here to the end.
-    pub tail_offset: u64,
-    /// Their length in bytes.
-    pub tail_len: u64,
-    /// The footer's checksum.
-    pub footer_checksum: u64,
-    /// Records, tombstones included.
-    pub records: u64,
-    /// Tombstones.
-    pub tombstones: u64,
-    /// The lowest sequence of a record.
-    pub min_sequence: Sequence,
-    /// The highest sequence of a record.
-    pub max_sequence: Sequence,
-    /// Bytes of all keys.
-    pub key_bytes: u64,
-    /// Bytes of all values.
-    pub value_bytes: u64,
-}
-
 /// The whole state of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestState {
@@ -94,8 +65,8 @@ pub struct ManifestState {
     pub keyspaces: Vec<KeyspaceEntry>,
     /// Logs by number.
     pub logs: Vec<LogEntry>,
-    /// Segments by number.
-    pub segments: Vec<SegmentEntry>,
+    /// Segments by number. There may be many, so they are packed, and shared with who reads them.
+    pub segments: Vec<PackedMeta>,
     /// The generation that follows the last one in segments.
     pub next_generation: u64,
     /// Whether the last edit ended in a clean close.
@@ -129,7 +100,7 @@ impl ManifestState {
     }
 
     /// The segment with `number`.
-    pub fn segment(&self, number: u64) -> Option<&SegmentEntry> {
+    pub fn segment(&self, number: u64) -> Option<&PackedMeta> {
         let at = self.segment_place(number).ok()?;
         self.segments.get(at)
     }
@@ -145,7 +116,7 @@ impl ManifestState {
 
     pub(super) fn segment_place(&self, number: u64) -> Result<usize, usize> {
         self.segments
-            .binary_search_by_key(&number, |segment| segment.number)
+            .binary_search_by_key(&number, PackedMeta::number)
     }
 
     pub(super) fn keyspace_place(&self, id: KeyspaceId) -> Result<usize, usize> {

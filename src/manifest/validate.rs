@@ -11,13 +11,22 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::types::{HASH_BITS, KeyspaceId, Sequence};
 
 use super::change::{Change, Edit};
-use super::state::{KeyspaceEntry, LogEntry, ManifestState, SegmentEntry};
+use super::state::{KeyspaceEntry, LogEntry, ManifestState};
+use crate::segment::{PackedMeta, SegmentMeta};
 
 /// The longest name of a keyspace, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
 /// Above all that a store can count to: what is taken from a manifest can be added to.
 const COUNT_MAX: u64 = 1 << 62;
+
+/// The shortest record of a segment, and more than the longest segment: sums over all segments of what
+/// the manifest says of each fit 64 bits.
+const RECORD_BYTES_MIN: u64 = 32;
+const FILE_BYTES_MAX: u64 = 1 << 48;
+
+/// Places for segments that are made at least when the list is full.
+const SEGMENTS_RESERVED: usize = 8;
 
 /// How an applied edit is taken back.
 #[derive(Debug)]
@@ -39,7 +48,7 @@ struct Scalars {
 #[derive(Debug)]
 enum Step {
     RemoveSegment(u64),
-    InsertSegment(SegmentEntry),
+    InsertSegment(PackedMeta),
     RemoveLog(u64),
     InsertLog(LogEntry),
     MarkLog(u64, Sequence),
@@ -81,11 +90,13 @@ impl ManifestState {
     pub(super) fn revert(&mut self, undo: Undo) {
         for step in undo.steps.into_iter().rev() {
             match step {
-                Step::RemoveSegment(number) => self.segments.retain(|entry| entry.number != number),
+                Step::RemoveSegment(number) => {
+                    self.segments.retain(|entry| entry.number() != number);
+                }
                 Step::RemoveLog(number) => self.logs.retain(|entry| entry.number != number),
                 Step::RemoveKeyspace(id) => self.keyspaces.retain(|entry| entry.id != id),
                 Step::InsertSegment(entry) => {
-                    if let Err(at) = self.segment_place(entry.number) {
+                    if let Err(at) = self.segment_place(entry.number()) {
                         self.segments.insert(at, entry);
                     }
                 }
@@ -132,7 +143,7 @@ impl ManifestState {
                 undo.push(Step::RemoveLog(entry.number));
             }
             Change::AddSegment(entry) => {
-                self.insert_segment(*entry)?;
+                self.insert_segment(entry)?;
                 undo.push(Step::RemoveSegment(entry.number));
             }
             Change::DropLog { number } => match self.log_place(*number) {
@@ -192,7 +203,7 @@ impl ManifestState {
         }
         let sorted = self.keyspaces.is_sorted_by(|a, b| a.id < b.id)
             && self.logs.is_sorted_by(|a, b| a.number < b.number)
-            && self.segments.is_sorted_by(|a, b| a.number < b.number);
+            && self.segments.is_sorted_by(|a, b| a.number() < b.number());
         if !sorted {
             return Err(broken("a list that is unsorted or names something twice"));
         }
@@ -210,16 +221,17 @@ impl ManifestState {
             }
         }
         self.segments.iter().try_for_each(|entry| {
-            self.check_segment(entry)?;
-            self.check_flushed(entry)
+            let entry = entry.unpack();
+            self.check_segment(&entry)?;
+            self.check_flushed(&entry)
         })
     }
 
-    fn check_flushed(&self, entry: &SegmentEntry) -> Result<()> {
-        if entry.max_sequence > self.flushed_through {
+    fn check_flushed(&self, entry: &SegmentMeta) -> Result<()> {
+        if entry.counts.max_sequence > self.flushed_through {
             return Err(broken(format!(
                 "segment {} holds commit {}, flushed is {}",
-                entry.number, entry.max_sequence, self.flushed_through
+                entry.number, entry.counts.max_sequence, self.flushed_through
             )));
         }
         Ok(())
@@ -250,11 +262,16 @@ impl ManifestState {
         }
     }
 
-    fn insert_segment(&mut self, entry: SegmentEntry) -> Result<()> {
-        self.check_segment(&entry)?;
+    fn insert_segment(&mut self, entry: &SegmentMeta) -> Result<()> {
+        self.check_segment(entry)?;
         match (self.segment_place(entry.number), self.log(entry.number)) {
             (Err(at), None) => {
-                self.segments.insert(at, entry);
+                if self.segments.len() == self.segments.capacity() {
+                    // Doubling would leave half a long list empty.
+                    let more = self.segments.len() / 16;
+                    self.segments.reserve_exact(more + SEGMENTS_RESERVED);
+                }
+                self.segments.insert(at, entry.pack());
                 Ok(())
             }
             _ => Err(broken(format!("file {} is named twice", entry.number))),
@@ -267,10 +284,11 @@ impl ManifestState {
             let number = entry.number;
             return Err(broken(format!("log {number} is of a later incarnation")));
         }
-        Ok(())
+        check_count(entry.durable_through, "durable_through")?;
+        check_count(entry.first_generation, "first_generation")
     }
 
-    fn check_segment(&self, entry: &SegmentEntry) -> Result<()> {
+    fn check_segment(&self, entry: &SegmentMeta) -> Result<()> {
         self.check_number(entry.number)?;
         let identity = &entry.identity;
         let tail_end = entry.tail_offset.checked_add(entry.tail_len);
@@ -278,14 +296,18 @@ impl ManifestState {
             "is of another family"
         } else if identity.generation_lo > identity.generation_hi {
             "ends before its first generation"
-        } else if entry.min_sequence > entry.max_sequence {
+        } else if entry.counts.min_sequence > entry.counts.max_sequence {
             "ends before its first sequence"
-        } else if entry.tombstones > entry.records {
+        } else if entry.counts.tombstones > entry.counts.records {
             "has more tombstones than records"
         } else if tail_end.is_none_or(|end| end > entry.file_len) {
             "has its tail outside its file"
+        } else if entry.file_len > FILE_BYTES_MAX {
+            "is longer than a segment can be"
+        } else if !fits(entry) {
+            "holds more than its file can"
         } else {
-            return Ok(());
+            return check_count(identity.generation_hi, "generation_hi");
         };
         Err(broken(format!("segment {} {rule}", entry.number)))
     }
@@ -298,6 +320,14 @@ impl ManifestState {
         }
         Ok(())
     }
+}
+
+/// Whether the file is long enough for what it is said to hold.
+fn fits(entry: &SegmentMeta) -> bool {
+    let counts = &entry.counts;
+    let bytes = counts.key_bytes.checked_add(counts.value_bytes);
+    counts.records <= entry.file_len / RECORD_BYTES_MIN
+        && bytes.is_some_and(|bytes| bytes <= entry.file_len)
 }
 
 fn check_keyspace(entry: &KeyspaceEntry) -> Result<()> {

@@ -218,7 +218,7 @@ impl SegmentCursor {
     }
 
     pub(super) fn places(&self, counts: &mut ReadCounts) -> Result<Places> {
-        Ok(*self.segment.tail(&self.files, counts)?.places())
+        Ok(self.segment.tail(&self.files, counts)?.places())
     }
 
     /// Forgets the window and stands somewhere else.

@@ -9,7 +9,8 @@ use super::fences::FENCE_PIECE_BYTES;
 use super::footer::Footer;
 use super::identity::{Chain, Domain, checksum};
 use super::layout::{FilterSection, PAGE_FENCE_BYTES, Section, SegmentLayout, Span};
-use super::reader::{SegmentMeta, Tail};
+use super::meta::SegmentMeta;
+use super::reader::Tail;
 use super::writer::SegmentWriter;
 use crate::error::Result;
 use crate::filter::{Block, FilterBuilder, FilterShape, PIECE_BYTES, ResidentFilter};
@@ -307,7 +308,7 @@ impl SegmentWriter {
                 footer_checksum,
                 counts: self.counts,
             },
-            tail: Tail::new(&footer, fences),
+            tail: Tail::new(&footer, &fences),
             filter: self.finish.kept.take(),
         })
     }

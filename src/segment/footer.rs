@@ -141,7 +141,6 @@ fn head_crc(head: &[u8; HEAD_BYTES]) -> u32 {
 
 fn check_version(found: u32, what: &'static str) -> Result<(), FooterFault> {
     match found {
-        0 => Err(Damaged(what)),
         SEGMENT_VERSION => Ok(()),
         _ => Err(Newer(found, what)),
     }

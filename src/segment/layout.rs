@@ -79,6 +79,27 @@ pub struct Places {
 }
 
 impl Places {
+    /// The places of sections with these lengths: they touch, and pages start on a page boundary.
+    pub const fn touching(record_bytes: u64, key_fence_bytes: u64, pages: u64) -> Self {
+        let records = Span {
+            offset: HEAD_BYTES as u64,
+            bytes: record_bytes,
+        };
+        let key_fences = Span {
+            offset: records.end(),
+            bytes: key_fence_bytes,
+        };
+        let pages = Span {
+            offset: key_fences.end().next_multiple_of(PAGE_BYTES as u64),
+            bytes: pages * PAGE_BYTES as u64,
+        };
+        Self {
+            records,
+            key_fences,
+            pages,
+        }
+    }
+
     /// Index pages.
     pub const fn page_count(&self) -> u64 {
         self.pages.bytes / PAGE_BYTES as u64

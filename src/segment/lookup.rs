@@ -110,7 +110,7 @@ impl Segment {
         buffers: &mut LookupBuffers,
         counts: &mut ReadCounts,
     ) -> Result<Lookup> {
-        if self.meta().counts.min_sequence > bound || self.meta().counts.records == 0 {
+        if self.is_newer_than(bound) {
             return Ok(Lookup::Absent);
         }
         let wanted = Wanted {
@@ -121,12 +121,13 @@ impl Segment {
         };
         let tail = self.tail(files, counts)?;
         let page = first_page(tail.page_fences(), hash, tail.prefix_bits()) as u64;
-        if page == tail.places().page_count() {
+        let places = tail.places();
+        if page == places.page_count() {
             return Ok(Lookup::Absent);
         }
         counts.candidates += 1;
         let file = self.file(files, counts)?;
-        let found = self.search(&file, tail.places(), page, &wanted, buffers, counts)?;
+        let found = self.search(&file, &places, page, &wanted, buffers, counts)?;
         if found == Lookup::Absent {
             counts.false_candidates += 1;
         }

@@ -26,6 +26,7 @@ pub mod footer;
 pub mod identity;
 pub mod layout;
 pub mod lookup;
+pub mod meta;
 pub mod output;
 pub mod reader;
 pub mod record;
@@ -44,7 +45,8 @@ pub use finish::SegmentSummary;
 pub use footer::{Footer, SegmentCounts};
 pub use identity::SegmentIdentity;
 pub use lookup::{Lookup, LookupBuffers};
-pub use reader::{FilterLoad, Filtered, Segment, SegmentMeta, Tail};
+pub use meta::{PackedMeta, SegmentMeta};
+pub use reader::{FilterLoad, Filtered, Segment, Tail};
 pub use verify::{Damage, VerifyReport};
 pub use writer::{SegmentParameters, SegmentScratch, SegmentWriter};
 

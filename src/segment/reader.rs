@@ -7,16 +7,17 @@
 //! rebuilt from the pages, each under its own checksum; a damaged footer is `Corruption`. A failed
 //! first touch leaves nothing behind and is tried again by the next reader.
 //!
-//! Nothing else of a file is kept in memory: 4 bytes an index page, and the places of three sections.
-//! Who loads a filter reads the footer again.
+//! Nothing else of a file is kept in memory: 4 bytes an index page, the lengths of two sections, and what
+//! the manifest knows, packed. Who loads a filter reads the footer again.
 
 use arc_swap::ArcSwapOption;
 
 use super::ReadCounts;
 use super::files::{FileSlot, FileTable, OpenFile};
-use super::footer::{Footer, FooterFault, SEGMENT_VERSION, SegmentCounts};
-use super::identity::{Chain, Domain, Seeds, SegmentIdentity, checksum};
+use super::footer::{Footer, FooterFault, SEGMENT_VERSION};
+use super::identity::{Chain, Domain, Seeds, checksum};
 use super::layout::{FilterSection, Places};
+use super::meta::{PackedMeta, SegmentMeta};
 use crate::env::FileName;
 use crate::env::io::{read_exact_at, uninterrupted};
 use crate::error::{Error, ErrorKind, Result};
@@ -24,63 +25,70 @@ use crate::filter::{BLOCK_BYTES, Block, PIECE_BLOCKS, PIECE_BYTES, ResidentFilte
 use crate::index::fence_of;
 use crate::index::page::{PAGE_BYTES, PageView};
 use crate::sync::{Arc, OnceLock};
-use crate::types::{Hasher, KeyHash};
+use crate::types::{Hasher, KeyHash, Sequence};
 
 const OPERATION: &str = "open segment";
 
 /// Pages read at once when fences are rebuilt.
 const REBUILD_PAGES: usize = 16;
 
-/// What the manifest knows of a segment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SegmentMeta {
-    /// The file's number.
-    pub number: u64,
-    /// What it is.
-    pub identity: SegmentIdentity,
-    /// The file's length.
-    pub file_len: u64,
-    /// Where its tail (page fences and footer) starts.
-    pub tail_offset: u64,
-    /// The tail's length; it ends where the file does.
-    pub tail_len: u64,
-    /// The footer's checksum.
-    pub footer_checksum: u64,
-    /// Totals over its records.
-    pub counts: SegmentCounts,
-}
-
 /// What stays in memory of the tail.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Tail {
-    places: Places,
-    prefix_bits: u8,
-    page_fences: Box<[u32]>,
+    /// Bytes of records and of key fences, low half first, the prefix bits; then the page fences. From
+    /// these the places follow, because sections touch. One list: a segment more is one allocation less.
+    words: Box<[u32]>,
 }
 
 impl Tail {
-    /// A tail from its parts.
-    pub(super) fn new(footer: &Footer, page_fences: Vec<u32>) -> Self {
-        Self {
-            places: footer.layout.places(),
-            prefix_bits: footer.prefix_bits,
-            page_fences: page_fences.into_boxed_slice(),
-        }
+    const HEAD_WORDS: usize = 5;
+
+    /// A tail from its parts. The footer's places were checked.
+    pub(super) fn new(footer: &Footer, page_fences: &[u32]) -> Self {
+        let places = footer.layout.places();
+        let (records, fences) = (places.records.bytes, places.key_fences.bytes);
+        let mut words = Vec::with_capacity(Self::HEAD_WORDS + page_fences.len());
+        words.extend([records as u32, (records >> 32) as u32]);
+        words.extend([fences as u32, (fences >> 32) as u32]);
+        words.push(footer.prefix_bits.into());
+        words.extend_from_slice(page_fences);
+        let tail = Self {
+            words: words.into_boxed_slice(),
+        };
+        debug_assert_eq!(tail.places(), places);
+        tail
+    }
+
+    fn parts(&self) -> (&[u32; Self::HEAD_WORDS], &[u32]) {
+        self.words
+            .split_first_chunk()
+            .unwrap_or((&[0; Self::HEAD_WORDS], &[]))
     }
 
     /// Where the sections are.
-    pub const fn places(&self) -> &Places {
-        &self.places
+    pub fn places(&self) -> Places {
+        let ([records_low, records_high, fences_low, fences_high, _], pages) = self.parts();
+        let wide = |low: &u32, high: &u32| u64::from(*low) | u64::from(*high) << 32;
+        Places::touching(
+            wide(records_low, records_high),
+            wide(fences_low, fences_high),
+            pages.len() as u64,
+        )
     }
 
     /// Leading hash bits that all keys of the segment share.
-    pub const fn prefix_bits(&self) -> u8 {
-        self.prefix_bits
+    pub fn prefix_bits(&self) -> u8 {
+        self.parts().0[4] as u8
     }
 
     /// The fence of each index page.
-    pub const fn page_fences(&self) -> &[u32] {
-        &self.page_fences
+    pub fn page_fences(&self) -> &[u32] {
+        self.parts().1
+    }
+
+    /// Its bytes in memory beside the value itself.
+    fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.words)
     }
 }
 
@@ -104,27 +112,26 @@ pub enum FilterLoad {
     Absent(Error),
 }
 
-/// A sealed segment.
+/// A sealed segment. There is one for every file of a store, so what is seldom needed is packed, made
+/// when it is needed, or shared.
 #[derive(Debug)]
 pub struct Segment {
-    meta: SegmentMeta,
+    meta: PackedMeta,
     seeds: Seeds,
-    record_base: u32,
-    hasher: Hasher,
-    slot: Arc<FileSlot>,
+    hasher: Arc<Hasher>,
+    /// Made when the file is first wanted.
+    slot: ArcSwapOption<FileSlot>,
     tail: OnceLock<Tail>,
     filter: ArcSwapOption<ResidentFilter>,
 }
 
 impl Segment {
     /// A segment that the manifest names; its file is opened when first needed.
-    pub fn new(meta: SegmentMeta, hasher: Hasher) -> Self {
-        let seeds = meta.identity.seeds();
+    pub fn new(meta: PackedMeta, hasher: Arc<Hasher>) -> Self {
         Self {
-            seeds,
-            record_base: seeds.record_base(),
+            seeds: meta.unpack().identity.seeds(),
             hasher,
-            slot: FileSlot::new(FileName::segment(meta.number)),
+            slot: ArcSwapOption::empty(),
             tail: OnceLock::new(),
             filter: ArcSwapOption::empty(),
             meta,
@@ -132,7 +139,7 @@ impl Segment {
     }
 
     /// A segment that was just written, whose tail need not be read.
-    pub fn with_tail(meta: SegmentMeta, hasher: Hasher, tail: Tail) -> Self {
+    pub fn with_tail(meta: PackedMeta, hasher: Arc<Hasher>, tail: Tail) -> Self {
         let segment = Self::new(meta, hasher);
         // A new cell is empty, so this can't fail.
         let _ = segment.tail.set(tail);
@@ -140,17 +147,29 @@ impl Segment {
     }
 
     /// What the manifest knows of it.
-    pub const fn meta(&self) -> &SegmentMeta {
-        &self.meta
+    pub fn meta(&self) -> SegmentMeta {
+        self.meta.unpack()
+    }
+
+    /// The file's number.
+    pub fn number(&self) -> u64 {
+        self.meta.number()
+    }
+
+    /// Whether every record is newer than `bound`.
+    #[inline]
+    pub fn is_newer_than(&self, bound: Sequence) -> bool {
+        // Most lookups have no bound and need not look.
+        bound != Sequence::MAX && self.meta.min_sequence() > bound
     }
 
     /// The file's name.
     pub fn name(&self) -> FileName {
-        self.slot.name()
+        FileName::segment(self.number())
     }
 
     /// The store's hasher.
-    pub const fn hasher(&self) -> &Hasher {
+    pub fn hasher(&self) -> &Hasher {
         &self.hasher
     }
 
@@ -169,16 +188,13 @@ impl Segment {
         Ok(self.tail.get_or_init(|| tail))
     }
 
-    /// Memory of the segment without its filter: a fixed part, and 4 bytes an index page once the
-    /// tail was read.
+    /// Memory of the segment without its filter and what an open file takes: a fixed part, what the
+    /// manifest knows of it, and 4 bytes an index page and 20 more once the tail was read.
     pub fn resident_bytes(&self) -> usize {
         // Two counts in front of each shared value.
         let shared = 2 * 2 * size_of::<usize>();
-        let fences = self
-            .tail
-            .get()
-            .map_or(0, |tail| size_of_val(tail.page_fences()));
-        size_of::<Self>() + size_of::<FileSlot>() + shared + fences
+        let tail = self.tail.get().map_or(0, Tail::heap_bytes);
+        size_of::<Self>() + self.meta.bytes() + shared + tail
     }
 
     /// Tests the resident filter, if there is one.
@@ -209,6 +225,11 @@ impl Segment {
         self.filter.swap(filter)
     }
 
+    /// Whether a filter is resident.
+    pub fn has_filter(&self) -> bool {
+        self.filter.load().is_some()
+    }
+
     /// The resident filter.
     pub fn filter(&self) -> Option<Arc<ResidentFilter>> {
         self.filter.load_full()
@@ -223,7 +244,7 @@ impl Segment {
         bits_per_key: u16,
         counts: &mut ReadCounts,
     ) -> Result<FilterLoad> {
-        let file = files.open(&self.slot, counts)?;
+        let file = self.file(files, counts)?;
         let (footer, fences) = match self.read_footer(&file, "load filter", counts) {
             Err(error) if *error.kind() == ErrorKind::Corruption => {
                 return Ok(FilterLoad::Absent(error));
@@ -232,7 +253,7 @@ impl Segment {
         };
         if self.fences_intact(&footer, &fences) {
             self.tail
-                .get_or_init(|| Tail::new(&footer, decode_fences(&fences)));
+                .get_or_init(|| Tail::new(&footer, &decode_fences(&fences)));
         }
         let stored = footer.layout.filters.iter();
         let mut stored = stored.filter(|filter| filter.shape.bits_per_key == bits_per_key);
@@ -276,13 +297,13 @@ impl Segment {
     }
 
     fn read_tail(&self, files: &FileTable, counts: &mut ReadCounts) -> Result<Tail> {
-        let file = files.open(&self.slot, counts)?;
+        let file = self.file(files, counts)?;
         let (footer, fences) = self.read_footer(&file, OPERATION, counts)?;
         let page_fences = match self.fences_intact(&footer, &fences) {
             true => decode_fences(&fences),
             false => self.rebuild_fences(&file, &footer, counts)?,
         };
-        Ok(Tail::new(&footer, page_fences))
+        Ok(Tail::new(&footer, &page_fences))
     }
 
     /// Reads the tail: the footer, checked against the manifest, and the page fences, unchecked.
@@ -293,7 +314,7 @@ impl Segment {
         counts: &mut ReadCounts,
     ) -> Result<(Footer, Vec<u8>)> {
         self.check_length(file, operation)?;
-        let meta = &self.meta;
+        let meta = self.meta();
         let mut bytes = vec![0; meta.tail_len as usize];
         self.read(file, operation, meta.tail_offset, &mut bytes, counts)?;
         let (footer, footer_len, sum) = Footer::decode(&bytes, meta.file_len)
@@ -314,7 +335,7 @@ impl Segment {
 
     /// Compares the file's length and the tail's place before anything is read or allocated.
     fn check_length(&self, file: &OpenFile, operation: &'static str) -> Result<()> {
-        let meta = &self.meta;
+        let meta = self.meta();
         let length = uninterrupted(|| file.file().len());
         let length = length.map_err(|cause| Error::io(operation, self.name(), cause))?;
         if length != meta.file_len {
@@ -330,7 +351,7 @@ impl Segment {
 
     /// Compares a footer with the manifest; says what differs.
     fn footer_fault(&self, footer: &Footer, sum: u64) -> Option<&'static str> {
-        let meta = &self.meta;
+        let meta = self.meta();
         if sum != meta.footer_checksum {
             Some("the footer is not the one that the manifest names")
         } else if footer.identity != meta.identity {
@@ -392,7 +413,19 @@ impl Segment {
 
     /// Opens the file, or keeps it open.
     pub(super) fn file(&self, files: &FileTable, counts: &mut ReadCounts) -> Result<Arc<OpenFile>> {
-        files.open(&self.slot, counts)
+        match &*self.slot.load() {
+            Some(slot) => files.open(slot, counts),
+            None => files.open(&self.new_slot(), counts),
+        }
+    }
+
+    /// The slot, made now or by another reader meanwhile.
+    fn new_slot(&self) -> Arc<FileSlot> {
+        let new = FileSlot::new(self.name());
+        let before = &*self
+            .slot
+            .compare_and_swap(&None::<Arc<FileSlot>>, Some(new.clone()));
+        before.clone().unwrap_or(new)
     }
 
     /// One counted read.
@@ -416,8 +449,8 @@ impl Segment {
     }
 
     /// The initial CRC of records.
-    pub(super) const fn record_base(&self) -> u32 {
-        self.record_base
+    pub(super) fn record_base(&self) -> u32 {
+        self.seeds.record_base()
     }
 
     /// The error for damage at `offset`.

@@ -9,13 +9,18 @@ Exit status: 0 read, 1 damaged, 2 not readable here (a newer format, no store).
 import struct
 import sys
 
-from files import File, Refused
+from filters import check_filters
 from hashes import crc32c, siphash13
-from segment import Segment
+from segment import File, Refused, Segment
+
+
+def used(file):
+    """Logs and manifests are allocated ahead: zeros follow what was written."""
+    return len(file.data.rstrip(b"\0"))
 
 
 def report_cut(file, at):
-    if file.used > at:
+    if used(file) > at:
         print(f"{file.name} at byte {at}: the rest is cut", file=sys.stderr)
 
 
@@ -27,7 +32,9 @@ class Store:
         self.manifest(File(directory, "MANIFEST"))
         for number, entry in self.segments.items():
             file = File(directory, f"{number:016x}.seg")
-            for at, *record in Segment(file, entry, self.hash_bits, self.hash).records:
+            segment = Segment(file, entry, self.hash_bits, self.hash)
+            check_filters(segment)
+            for at, *record in segment.records:
                 self.put(file, at, *record)
         logs, sealed = {n: File(directory, f"{n:016x}.log") for n in self.logs}, True
         while sealed:
@@ -64,7 +71,7 @@ class Store:
             for tag, start, end in file.fields(*found[1:3]):
                 self.change(file, tag, start, end)
             last, at = found[0], found[3]
-        later = [found for found in map(frame, range(at, file.used, 8)) if found]
+        later = [found for found in map(frame, range(at, used(file), 8)) if found]
         right = last is not None and all(found[0] <= last for found in later)
         file.need(right, at, "damage before a whole edit, or in the state")
         report_cut(file, at)
@@ -122,7 +129,7 @@ class Store:
             file.need(self.commit(file, at + 40, at + 40 + length, sequence) == count, at, "count")
             records, total, first, last = records + count, total + length, first or sequence, sequence
             at, self.through = at + 40 + length, sequence
-        later = filter(None, (self.frame(file, number, i) for i in range(at + 8, file.used, 8)))
+        later = filter(None, (self.frame(file, number, i) for i in range(at + 8, used(file), 8)))
         highest = max([mark, *(header[5] for header in later)])
         file.need(highest <= self.through, at, "damage where commits were durable")
         report_cut(file, at)

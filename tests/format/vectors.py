@@ -4,8 +4,9 @@
 import struct
 import sys
 
+from filters import filter_bits, filter_block
 from hashes import M64, crc32c, siphash13, xxh3
-from segment import Seeds, chain, filter_bits, filter_block, index_entry, separator, size_class
+from segment import Seeds, chain, index_entry, separator, size_class
 
 
 def data(text):

@@ -72,6 +72,8 @@ fn the_agreed_keys_are_there() {
         "commit_p99_us",
         "plain_sync_p50_us",
         "peak_resident_bytes",
+        "filter_bytes",
+        "fence_bytes",
         "files",
         "disk_bytes",
         "open_seconds",
@@ -94,4 +96,20 @@ fn a_slower_barrier_slows_both_sides() {
     let row = run(&options, &appender::open).expect("measures");
     assert!(row.commit_p50_us >= 3_000.0);
     assert!(row.plain_sync_p50_us >= 3_000.0);
+}
+
+#[test]
+fn peaks_are_compared_with_the_first() {
+    let row = |segments, peak| LoadRow {
+        segments,
+        peak_resident_bytes: peak,
+        filter_bytes: segments * 1_000,
+        fence_bytes: segments * 4,
+        ..LoadRow::default()
+    };
+    let mut rows = vec![row(100, 5_000_000), row(400, 5_400_000)];
+    compare_peaks(&mut rows);
+    let compared = |row: &LoadRow| (row.peak_growth_bytes, row.peak_growth_allowed_bytes);
+    assert_eq!(compared(&rows[0]), (0, 0));
+    assert_eq!(compared(&rows[1]), (400_000, 300 * (1_000 + 4 + 256)));
 }

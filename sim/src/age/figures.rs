@@ -120,6 +120,8 @@ pub struct Hour {
     pub filters: (u64, u64),
     /// Filters in memory.
     pub filters_resident: u64,
+    /// Bytes of page fences in memory.
+    pub fence_bytes: u64,
     /// Segments.
     pub segments: u64,
     /// Their records.
@@ -241,7 +243,7 @@ impl Hour {
         text + "}"
     }
 
-    fn numbers(&self) -> [(&'static str, u64); 19] {
+    fn numbers(&self) -> [(&'static str, u64); 20] {
         [
             ("writes", self.writes),
             ("user_bytes", self.user_bytes),
@@ -256,6 +258,7 @@ impl Hour {
             ("descriptors", self.descriptors.0),
             ("filter_bytes", self.filters.0),
             ("filters_resident", self.filters_resident),
+            ("fence_bytes", self.fence_bytes),
             ("segments", self.segments),
             ("segment_records", self.segment_records),
             ("runs", self.runs),

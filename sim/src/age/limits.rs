@@ -24,9 +24,9 @@ pub const LIMITS: [Limit; 14] = [
     },
     Limit {
         name: "heap-a-segment",
-        most: 1536.0,
-        reason: "live heap beside write region and filters once all segments were touched, a segment: \
-                 its description, 4 bytes an index page, its file, and its part of what every store has",
+        most: 256.0,
+        reason: "live heap a segment once all were touched, beside write region, filters, page fences and \
+                 40 KiB of a store at rest",
     },
     Limit {
         name: "filter-beyond-budget",
@@ -117,7 +117,7 @@ impl Gate {
 pub struct Extremes {
     /// The most heap bytes, as a part of what is allowed.
     pub heap_part: f64,
-    /// Heap bytes a segment, beside its filter.
+    /// Heap bytes a segment, beside its filter and page fences.
     pub heap_a_segment: f64,
     /// The most filter bytes beyond the budget.
     pub filter_excess: f64,

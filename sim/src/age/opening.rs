@@ -13,6 +13,9 @@ use crate::heap;
 /// the batches of the run.
 const HEAP_FIXED_BYTES: u64 = 1 << 20;
 
+/// Of them, what a store at rest takes.
+const HEAP_AT_REST_BYTES: u64 = 40 << 10;
+
 /// Heap bytes that a segment may take beside its filter, at the peak of a version's change.
 const SEGMENT_HEAP_BYTES: u64 = 2048;
 
@@ -149,6 +152,7 @@ impl Run<'_> {
         hour.descriptors = (audit.descriptors_open, audit.descriptors_max);
         hour.filters = (stats.filter_bytes, stats.filter_budget_bytes);
         hour.filters_resident = stats.filters_resident;
+        hour.fence_bytes = stats.fence_bytes;
         hour.segments = stats.segments;
         hour.segment_records = stats.segment_records;
         hour.runs = stats.runs;
@@ -160,7 +164,7 @@ impl Run<'_> {
     }
 
     /// Opens once more with an empty generation, has all filters loaded and all segments touched, and says
-    /// what a segment takes of the heap beside its filter. A new opening keeps no buffers for reuse.
+    /// what a segment takes of the heap beside its filter and page fences. A new opening keeps no buffers for reuse.
     pub fn heap_a_segment(&mut self) -> Step<f64> {
         let sealed = self.opening()?.store.seal();
         sealed.map_err(|error| self.stop("seal", &error))?;
@@ -184,7 +188,7 @@ impl Run<'_> {
         // The flush's scratch is set aside, not allocated.
         let memory = &stats.memory;
         let region = memory.total_bytes - memory.free_bytes - memory.scratch_bytes;
-        let listed = region + stats.filter_bytes;
+        let listed = region + stats.filter_bytes + stats.fence_bytes + HEAP_AT_REST_BYTES;
         heap::apart(|| drop(stats));
         if !heap::is_counting() {
             // A figure that nobody took passes no gate.

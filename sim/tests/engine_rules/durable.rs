@@ -254,9 +254,9 @@ fn rule_6_what_the_manifest_names_is_durable() {
             .expect("one");
         let durable = env.disk.durable_files();
         for entry in &read.state.segments {
-            let name = FileName::segment(entry.number);
+            let name = FileName::segment(entry.number());
             let length = durable.get(&name).map(|bytes| bytes.len() as u64);
-            assert_eq!(length, Some(entry.file_len), "{what}: {name}");
+            assert_eq!(length, Some(entry.unpack().file_len), "{what}: {name}");
         }
         for entry in &read.state.logs {
             let name = FileName::log(entry.number);

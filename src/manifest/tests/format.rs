@@ -157,7 +157,7 @@ fn the_format_is_frozen() {
 const FROZEN_LEN: usize = 568;
 const FROZEN_CHECKSUM: u32 = 1_626_186_461;
 
-fn any_segment() -> impl Strategy<Value = SegmentEntry> {
+fn any_segment() -> impl Strategy<Value = SegmentMeta> {
     let identity = (
         any::<u128>(),
         any::<[u64; 2]>(),
@@ -165,7 +165,7 @@ fn any_segment() -> impl Strategy<Value = SegmentEntry> {
         any::<u8>(),
         any::<u16>(),
     );
-    (any::<[u64; 11]>(), identity).prop_map(|(numbers, identity)| SegmentEntry {
+    (any::<[u64; 11]>(), identity).prop_map(|(numbers, identity)| SegmentMeta {
         number: numbers[0],
         identity: SegmentIdentity {
             family_id: identity.0,
@@ -179,12 +179,14 @@ fn any_segment() -> impl Strategy<Value = SegmentEntry> {
         tail_offset: numbers[2],
         tail_len: numbers[3],
         footer_checksum: numbers[4],
-        records: numbers[5],
-        tombstones: numbers[6],
-        min_sequence: numbers[7],
-        max_sequence: numbers[8],
-        key_bytes: numbers[9],
-        value_bytes: numbers[10],
+        counts: SegmentCounts {
+            records: numbers[5],
+            tombstones: numbers[6],
+            min_sequence: numbers[7],
+            max_sequence: numbers[8],
+            key_bytes: numbers[9],
+            value_bytes: numbers[10],
+        },
     })
 }
 
@@ -255,7 +257,7 @@ proptest! {
             next_generation: numbers[4],
             keyspaces,
             logs,
-            segments,
+            segments: segments.iter().map(SegmentMeta::pack).collect(),
         };
         let mut payload = Vec::new();
         encode_state(&state, &mut payload);

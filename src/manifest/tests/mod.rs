@@ -9,13 +9,13 @@ use super::*;
 use crate::env::FileName;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::testing::TestVfs;
-use crate::segment::identity::SegmentIdentity;
+use crate::segment::{SegmentCounts, SegmentIdentity, SegmentMeta};
 use crate::types::{KeyspaceId, KeyspaceKind};
 
 const FAMILY: u128 = 0xF00D << 96;
 
-fn segment(number: u64) -> SegmentEntry {
-    SegmentEntry {
+fn segment(number: u64) -> SegmentMeta {
+    SegmentMeta {
         number,
         identity: SegmentIdentity {
             family_id: FAMILY,
@@ -29,12 +29,14 @@ fn segment(number: u64) -> SegmentEntry {
         tail_offset: 8000,
         tail_len: 1000,
         footer_checksum: 0xDEAD_BEEF_0BAD_CAFE,
-        records: 40,
-        tombstones: 4,
-        min_sequence: 1,
-        max_sequence: 20,
-        key_bytes: 400,
-        value_bytes: 5000,
+        counts: SegmentCounts {
+            records: 40,
+            tombstones: 4,
+            min_sequence: 1,
+            max_sequence: 20,
+            key_bytes: 400,
+            value_bytes: 5000,
+        },
     }
 }
 

@@ -17,7 +17,7 @@ fn try_apply(state: &ManifestState, changes: Vec<Change>) -> Result<ManifestStat
 #[test]
 fn broken_rules_are_corruption() {
     let base = states()[2].clone();
-    let with_segment = |edit: fn(&mut SegmentEntry)| {
+    let with_segment = |edit: fn(&mut SegmentMeta)| {
         let mut entry = segment(5);
         edit(&mut entry);
         vec![Change::NextNumber(6), Change::AddSegment(entry)]
@@ -97,14 +97,23 @@ fn broken_rules_are_corruption() {
             "generations",
             with_segment(|entry| entry.identity.generation_lo = 3),
         ),
-        ("sequences", with_segment(|entry| entry.min_sequence = 21)),
-        ("tombstones", with_segment(|entry| entry.tombstones = 41)),
+        (
+            "sequences",
+            with_segment(|entry| entry.counts.min_sequence = 21),
+        ),
+        (
+            "tombstones",
+            with_segment(|entry| entry.counts.tombstones = 41),
+        ),
         ("tail", with_segment(|entry| entry.tail_len = 1001)),
         (
             "tail, far",
             with_segment(|entry| entry.tail_offset = u64::MAX),
         ),
-        ("not flushed", with_segment(|entry| entry.max_sequence = 21)),
+        (
+            "not flushed",
+            with_segment(|entry| entry.counts.max_sequence = 21),
+        ),
     ];
     for (what, changes) in cases {
         let error = try_apply(&base, changes).expect_err(what);
@@ -142,12 +151,12 @@ fn a_state_that_breaks_a_rule_is_not_written() {
         |state| state.logs.push(log(2)),
         |state| state.next_number = 2,
         |state| state.incarnation = 0,
-        |state| state.segments.push(segment(2)),
+        |state| state.segments.push(segment(2).pack()),
         |state| state.keyspaces.push(keyspace(1, "default")),
         |state| state.keyspaces[0].name.clear(),
         |state| {
             state.next_number = 4;
-            state.segments.push(segment(3));
+            state.segments.push(segment(3).pack());
         },
     ];
     for (at, edit) in edits.iter().enumerate() {
@@ -227,5 +236,44 @@ fn counts_that_can_not_be_added_to_are_corruption() {
         enlarge(&mut state);
         let refused = state.check_whole().expect_err("too large");
         assert_eq!(refused.kind(), &ErrorKind::Corruption);
+    }
+}
+
+#[test]
+fn segments_that_their_files_can_not_hold_are_corruption() {
+    let base = states()[2].clone();
+    let entry = segment(base.next_number);
+    let insert = |entry: SegmentMeta| {
+        let changes = vec![
+            Change::NextNumber(entry.number + 1),
+            Change::FlushedThrough(base.flushed_through.max(entry.counts.max_sequence)),
+            Change::AddSegment(entry),
+        ];
+        try_apply(&base, changes).map(drop)
+    };
+    insert(entry.clone()).expect("holds");
+    let wrong: [fn(&mut SegmentMeta); 6] = [
+        |entry| entry.counts.records = entry.file_len / 32 + 1,
+        |entry| entry.counts.records = u64::MAX,
+        |entry| entry.counts.key_bytes = entry.file_len + 1,
+        |entry| (entry.counts.key_bytes, entry.counts.value_bytes) = (u64::MAX, 2),
+        |entry| entry.file_len = (1 << 48) + 1,
+        |entry| entry.identity.generation_hi = u64::MAX,
+    ];
+    for change in wrong {
+        let mut entry = entry.clone();
+        change(&mut entry);
+        let refused = insert(entry.clone()).expect_err("can't be held");
+        assert_eq!(refused.kind(), &ErrorKind::Corruption, "{entry:?}");
+    }
+    for (durable_through, first_generation) in [(u64::MAX, 0), (0, u64::MAX)] {
+        let log = LogEntry {
+            durable_through,
+            first_generation,
+            ..LogEntry::spare(base.next_number, base.incarnation)
+        };
+        let changes = vec![Change::NextNumber(log.number + 1), Change::AddLog(log)];
+        let refused = try_apply(&base, changes).expect_err("nothing counts to it");
+        assert_eq!(refused.kind(), &ErrorKind::Corruption, "{log:?}");
     }
 }

@@ -121,14 +121,14 @@ fn check_all(fixture: &mut Fixture, records: &[Given]) -> u32 {
 pub(super) fn reopened(build: &Build, meta: &SegmentMeta, bytes: Vec<u8>) -> Fixture {
     let disk = Disk::new();
     disk.put(FileName::segment(7), bytes);
-    Fixture::new(disk, meta.clone(), build.hasher())
+    Fixture::new(disk, meta, build.hasher())
 }
 
 #[test]
 fn every_flipped_byte_is_harmless_or_found() {
     let (build, records) = small();
     let whole = build.open(&records);
-    let meta = whole.segment.meta().clone();
+    let meta = whole.segment.meta();
     let bytes = whole.disk.bytes(whole.name());
     assert!(whole.verify().is_clean());
     for at in 0..bytes.len() {
@@ -155,7 +155,7 @@ fn every_flipped_byte_is_harmless_or_found() {
 fn every_cut_is_found_at_first_touch() {
     let (build, records) = small();
     let whole = build.open(&records);
-    let meta = whole.segment.meta().clone();
+    let meta = whole.segment.meta();
     let bytes = whole.disk.bytes(whole.name());
     for len in (0..bytes.len()).filter(|len| len % 23 == 0 || *len + 700 > bytes.len()) {
         let mut fixture = reopened(&build, &meta, bytes[..len].to_vec());
@@ -235,7 +235,7 @@ fn a_manifest_with_wild_places_is_refused_without_allocating() {
 fn another_segment_under_the_name_is_found() {
     let (build, records) = small();
     let whole = build.open(&records);
-    let meta = whole.segment.meta().clone();
+    let meta = whole.segment.meta();
     // Same length, same places, other content.
     let mut others = records.clone();
     if let Some(value) = &mut others[4].value {
@@ -257,7 +257,7 @@ fn pages_and_records_of_another_place_or_file_are_found() {
         .map(|i| Given::new(i.to_be_bytes(), 1, "same"))
         .collect();
     let whole = build.open(&records);
-    let meta = whole.segment.meta().clone();
+    let meta = whole.segment.meta();
     let bytes = whole.disk.bytes(whole.name());
     let mut fixture = reopened(&build, &meta, bytes.clone());
     fixture
@@ -302,7 +302,7 @@ fn damaged_page_fences_are_rebuilt_at_first_touch() {
     let build = Build::default();
     let records = numbered(7000, 4);
     let whole = build.open(&records);
-    let meta = whole.segment.meta().clone();
+    let meta = whole.segment.meta();
     let bytes = whole.disk.bytes(whole.name());
     for at in [0, 13, 4 * 20 + 3] {
         let mut bad = bytes.clone();
@@ -358,7 +358,7 @@ pub(super) fn resealed(
 fn newer_formats_are_called_newer() {
     let (build, records) = small();
     let whole = build.open(&records);
-    let meta = whole.segment.meta().clone();
+    let meta = whole.segment.meta();
     let bytes = whole.disk.bytes(whole.name());
     let newer = |meta: &SegmentMeta, bytes: Vec<u8>, version: u32| {
         let mut fixture = reopened(&build, meta, bytes);
@@ -405,7 +405,7 @@ fn newer_formats_are_called_newer() {
 fn footers_that_lie_are_refused() {
     let (build, records) = small();
     let whole = build.open(&records);
-    let meta = whole.segment.meta().clone();
+    let meta = whole.segment.meta();
     let bytes = whole.disk.bytes(whole.name());
     // Under a right checksum, every place and count set to something else.
     for at in (56..120).chain((0..6).flat_map(|s| 120 + s * 40..120 + s * 40 + 32)) {

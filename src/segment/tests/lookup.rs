@@ -101,10 +101,10 @@ fn a_fresh_segment_needs_no_first_touch_and_old_bounds_no_read() {
         .map(|i| Given::new([i as u8], i, "v"))
         .collect();
     let summary = build.write(&disk, 7, &records);
-    let mut fixture = Fixture::new(disk, summary.meta.clone(), build.hasher());
+    let mut fixture = Fixture::new(disk, &summary.meta, build.hasher());
     fixture.segment = Arc::new(Segment::with_tail(
-        summary.meta,
-        build.hasher(),
+        summary.meta.pack(),
+        Arc::new(build.hasher()),
         summary.tail,
     ));
     assert_eq!(fixture.get_at(KEYSPACE, &[10], 9).unwrap(), None);
@@ -112,7 +112,7 @@ fn a_fresh_segment_needs_no_first_touch_and_old_bounds_no_read() {
     assert!(fixture.get_at(KEYSPACE, &[10], 10).unwrap().is_some());
     assert_eq!(fixture.counts.reads, 2);
     // The tail as read is the tail as built.
-    let read = Segment::new(fixture.segment.meta().clone(), build.hasher());
+    let read = Segment::new(fixture.segment.meta().pack(), Arc::new(build.hasher()));
     let tail = read.tail(&fixture.files, &mut fixture.counts).unwrap();
     assert_eq!(Some(tail), fixture.segment.known_tail());
 }
@@ -150,7 +150,7 @@ fn filters_say_no_only_to_absent_keys_and_load_as_built() {
     let disk = Disk::new();
     let records = numbered(13_000, 8);
     let summary = build.write(&disk, 7, &records);
-    let mut fixture = Fixture::new(disk, summary.meta, build.hasher());
+    let mut fixture = Fixture::new(disk, &summary.meta, build.hasher());
     let hash = |key: &[u8]| build.hasher().hash(KEYSPACE, key);
     let segment = fixture.segment.clone();
     let counts = &mut fixture.counts;
@@ -204,7 +204,7 @@ fn short_and_interrupted_transfers_change_nothing() {
         disk.bytes(FileName::segment(7)),
         plain.disk.bytes(plain.name())
     );
-    let mut fixture = Fixture::new(disk, summary.meta, build.hasher());
+    let mut fixture = Fixture::new(disk, &summary.meta, build.hasher());
     for record in records.iter().step_by(5) {
         let found = fixture.get_at(KEYSPACE, &record.key, NEWEST).unwrap();
         assert_eq!(found, Some((record.sequence, record.value.clone())));

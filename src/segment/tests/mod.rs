@@ -4,6 +4,7 @@ mod cursor;
 mod damage;
 mod disk;
 mod files;
+mod large;
 mod lookup;
 mod verify;
 mod writer;
@@ -125,7 +126,7 @@ impl Build {
     fn open(&self, records: &[Given]) -> Fixture {
         let disk = Disk::new();
         let summary = self.write(&disk, 7, records);
-        Fixture::new(disk, summary.meta, self.hasher())
+        Fixture::new(disk, &summary.meta, self.hasher())
     }
 }
 
@@ -139,10 +140,10 @@ struct Fixture {
 }
 
 impl Fixture {
-    fn new(disk: Disk, meta: SegmentMeta, hasher: Hasher) -> Self {
+    fn new(disk: Disk, meta: &SegmentMeta, hasher: Hasher) -> Self {
         Self {
             files: Arc::new(FileTable::new(Arc::new(disk.clone()), 4)),
-            segment: Arc::new(Segment::new(meta, hasher)),
+            segment: Arc::new(Segment::new(meta.pack(), Arc::new(hasher))),
             disk,
             buffers: LookupBuffers::new(),
             counts: ReadCounts::default(),

@@ -15,7 +15,7 @@ fn verify_lists_each_damage_and_goes_on() {
     let build = Build::default();
     let records = numbered(2000, 50);
     let whole = build.open(&records);
-    let meta = whole.segment.meta().clone();
+    let meta = whole.segment.meta();
     let bytes = whole.disk.bytes(whole.name());
     let mut fixture = reopened(&build, &meta, bytes);
     fixture
@@ -64,7 +64,7 @@ fn verify_finds_an_index_that_is_not_of_the_records() {
     mixed[from..].copy_from_slice(&bytes[from..]);
     // Footer of the second, but the records section's checksum of the first.
     let (right, ..) = Footer::decode(&first.disk.bytes(first.name()), bytes.len() as u64).unwrap();
-    let meta = resealed(second.segment.meta(), &mut mixed, |f| {
+    let meta = resealed(&second.segment.meta(), &mut mixed, |f| {
         f[120 + 32..120 + 40].copy_from_slice(&right.layout.records.checksum.to_le_bytes());
     });
     let mut fixture = reopened(&build, &meta, mixed);
@@ -99,7 +99,7 @@ fn verify_finds_a_filter_that_is_not_of_the_entries() {
     bytes[sums..sums + 8].copy_from_slice(&sum.to_le_bytes());
     let mut chain = Chain::default();
     chain.push(sum);
-    let meta = resealed(whole.segment.meta(), &mut bytes, |footer| {
+    let meta = resealed(&whole.segment.meta(), &mut bytes, |footer| {
         footer[120 + 3 * 40 + 32..120 + 4 * 40].copy_from_slice(&chain.0.to_le_bytes());
     });
     let damage = reopened(&build, &meta, bytes).verify().damage;

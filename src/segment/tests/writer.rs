@@ -15,10 +15,7 @@ fn bytes_do_not_depend_on_buffers_or_steps() {
             ..Build::default()
         };
         let fixture = build.open(&records);
-        (
-            fixture.disk.bytes(fixture.name()),
-            fixture.segment.meta().clone(),
-        )
+        (fixture.disk.bytes(fixture.name()), fixture.segment.meta())
     };
     let first = bytes(256 << 10, 1 << 20, None);
     assert_eq!(bytes(1, 1, Some(12)), first);

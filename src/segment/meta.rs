@@ -1,0 +1,220 @@
+//! What the manifest knows of a segment, and the short form of it that stays in memory.
+//!
+//! A store with many segments holds this for each, although it is needed only when a segment is first
+//! touched, verified or named in a new manifest. So it is kept packed, once, and shared: the manifest's
+//! state and the segment hold the same bytes.
+//!
+//! ```text
+//! varint  lowest sequence, number        first, because they are asked for alone
+//! varint  first generation, generations behind it, kind, level, part
+//! varint  file length, tail offset from the file's end, tail length beyond that
+//! varint  records, tombstones, highest sequence from the lowest, bytes of keys, of values
+//!      8  footer checksum
+//!     16  family id
+//! ```
+//!
+//! Differences wrap, so every value survives, also what a damaged manifest says. The form is never
+//! stored.
+
+use super::footer::SegmentCounts;
+use super::identity::SegmentIdentity;
+use crate::sync::Arc;
+use crate::types::{KeyspaceKind, Sequence};
+
+/// A varint has at most so many bytes.
+const VARINT_BYTES_MAX: usize = 10;
+
+/// Varints of the packed form.
+const VARINTS: usize = 15;
+
+/// What the manifest knows of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentMeta {
+    /// The file's number.
+    pub number: u64,
+    /// What it is, the same in every replica.
+    pub identity: SegmentIdentity,
+    /// The file's length.
+    pub file_len: u64,
+    /// Where its tail (page fences and footer) starts.
+    pub tail_offset: u64,
+    /// The tail's length; it ends where the file does.
+    pub tail_len: u64,
+    /// The footer's checksum.
+    pub footer_checksum: u64,
+    /// Totals over its records.
+    pub counts: SegmentCounts,
+}
+
+/// The same, packed and shared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackedMeta(Arc<[u8]>);
+
+impl SegmentMeta {
+    /// The packed form.
+    pub fn pack(&self) -> PackedMeta {
+        let (identity, counts) = (&self.identity, &self.counts);
+        let from_end = self.file_len.wrapping_sub(self.tail_offset);
+        let numbers: [u64; VARINTS] = [
+            counts.min_sequence,
+            self.number,
+            identity.generation_lo,
+            identity.generation_hi.wrapping_sub(identity.generation_lo),
+            identity.kind.code().into(),
+            identity.level.into(),
+            identity.part.into(),
+            self.file_len,
+            from_end,
+            self.tail_len.wrapping_sub(from_end),
+            counts.records,
+            counts.tombstones,
+            counts.max_sequence.wrapping_sub(counts.min_sequence),
+            counts.key_bytes,
+            counts.value_bytes,
+        ];
+        let mut bytes = Vec::with_capacity(VARINTS * VARINT_BYTES_MAX + 24);
+        for number in numbers {
+            put_varint(&mut bytes, number);
+        }
+        bytes.extend_from_slice(&self.footer_checksum.to_le_bytes());
+        bytes.extend_from_slice(&identity.family_id.to_le_bytes());
+        PackedMeta(bytes.as_slice().into())
+    }
+}
+
+impl PackedMeta {
+    /// The lowest sequence of a record.
+    pub fn min_sequence(&self) -> Sequence {
+        Varints(&self.0).next()
+    }
+
+    /// The file's number.
+    pub fn number(&self) -> u64 {
+        let mut numbers = Varints(&self.0);
+        numbers.next();
+        numbers.next()
+    }
+
+    /// Bytes of the packed form.
+    pub fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The plain form.
+    pub fn unpack(&self) -> SegmentMeta {
+        let mut numbers = Varints(&self.0);
+        let mut next = || numbers.next();
+        let (min_sequence, number) = (next(), next());
+        let (generation_lo, generations, kind, level, part) =
+            (next(), next(), next(), next(), next());
+        let (file_len, from_end, tail_more) = (next(), next(), next());
+        let (records, tombstones, sequences, key_bytes, value_bytes) =
+            (next(), next(), next(), next(), next());
+        let rest = numbers.0;
+        let checksum = rest.first_chunk().copied().unwrap_or_default();
+        let family_id = rest.last_chunk().copied().unwrap_or_default();
+        SegmentMeta {
+            number,
+            identity: SegmentIdentity {
+                family_id: u128::from_le_bytes(family_id),
+                generation_lo,
+                generation_hi: generation_lo.wrapping_add(generations),
+                // Packed from a kind, so it is one.
+                kind: KeyspaceKind::from_code(kind as u8).unwrap_or(KeyspaceKind::Mutable),
+                level: level as u8,
+                part: part as u16,
+            },
+            file_len,
+            tail_offset: file_len.wrapping_sub(from_end),
+            tail_len: tail_more.wrapping_add(from_end),
+            footer_checksum: u64::from_le_bytes(checksum),
+            counts: SegmentCounts {
+                records,
+                tombstones,
+                min_sequence,
+                max_sequence: min_sequence.wrapping_add(sequences),
+                key_bytes,
+                value_bytes,
+            },
+        }
+    }
+}
+
+/// Seven bits a byte, the low ones first; the top bit says that more follow.
+fn put_varint(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+struct Varints<'a>(&'a [u8]);
+
+impl Varints<'_> {
+    fn next(&mut self) -> u64 {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let Some((byte, rest)) = self.0.split_first() else {
+                break;
+            };
+            self.0 = rest;
+            number |= u64::from(byte & 0x7F) << shift;
+            if byte & 0x80 == 0 {
+                break;
+            }
+        }
+        number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Small numbers, large ones and those at the edges of varints.
+    fn any_number() -> impl Strategy<Value = u64> {
+        prop_oneof![0..300_u64, any::<u64>(), Just(u64::MAX), Just(1 << 63)]
+    }
+
+    proptest! {
+        #[test]
+        fn every_meta_survives_packing(
+            numbers in prop::collection::vec(any_number(), 13),
+            family_id in any::<u128>(),
+            write_once in any::<bool>(),
+            level in any::<u8>(),
+            part in any::<u16>(),
+        ) {
+            let meta = SegmentMeta {
+                number: numbers[0],
+                identity: SegmentIdentity {
+                    family_id,
+                    generation_lo: numbers[1],
+                    generation_hi: numbers[2],
+                    kind: KeyspaceKind::ALL[usize::from(!write_once)],
+                    level,
+                    part,
+                },
+                file_len: numbers[3],
+                tail_offset: numbers[4],
+                tail_len: numbers[5],
+                footer_checksum: numbers[6],
+                counts: SegmentCounts {
+                    records: numbers[7],
+                    tombstones: numbers[8],
+                    min_sequence: numbers[9],
+                    max_sequence: numbers[10],
+                    key_bytes: numbers[11],
+                    value_bytes: numbers[12],
+                },
+            };
+            let packed = meta.pack();
+            prop_assert_eq!(packed.unpack(), meta.clone());
+            prop_assert_eq!(packed.number(), meta.number);
+            prop_assert_eq!(packed.min_sequence(), meta.counts.min_sequence);
+        }
+    }
+}
