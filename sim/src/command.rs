@@ -77,13 +77,16 @@ fn parse(arguments: &[String]) -> Result<Arguments, String> {
 /// Arguments that make no sense, or a file that can't be written.
 pub fn execute(arguments: &[String]) -> Result<bool, String> {
     let Some((command, rest)) = arguments.split_first() else {
-        return Err("commands: sweep, run, replay, shrink, digest, exhaust, pool".into());
+        return Err("commands: sweep, run, replay, shrink, digest, exhaust, age, pool".into());
     };
     if command == "replay" {
         return crate::corpus::replay(rest);
     }
     if command == "pool" {
         return crate::pool::command::execute(rest);
+    }
+    if command == "age" {
+        return crate::age::command::execute(rest);
     }
     let parsed = parse(rest)?;
     match command.as_str() {
@@ -287,6 +290,7 @@ pub fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (result, start.elapsed().max(Duration::from_nanos(1)))
 }
 
+/// Writes a report; `-` is the standard output.
 #[allow(
     clippy::disallowed_methods,
     reason = "a command writes the file that it was told to"
