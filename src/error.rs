@@ -36,11 +36,11 @@ pub enum ErrorKind {
     Corruption,
     /// A file that the manifest names is not there.
     MissingFile,
-    /// Written by a newer format.
+    /// Of a format version that this build does not read: a newer one, or 0, which none ever had.
     UnsupportedVersion {
         /// What the file says.
         found: u32,
-        /// The newest this build reads.
+        /// The newest this build reads; the oldest is 1.
         supported: u32,
     },
     /// Another process, or another handle of this one, has the store open.
@@ -49,6 +49,15 @@ pub enum ErrorKind {
     NotAStore,
     /// A name, option, key, value or call that can't be accepted as it is.
     InvalidArgument,
+    /// An option that is fixed at creation was asked for with another value than what exists has.
+    IncompatibleOptions {
+        /// The option.
+        name: &'static str,
+        /// What exists has this.
+        stored: String,
+        /// The options say this.
+        asked: String,
+    },
     /// A `WriteOnce` key exists with another value. Nothing of the batch was applied.
     Conflict,
     /// Memory is short now; nothing was changed. Try again, or let `write` wait.
@@ -230,10 +239,16 @@ impl Inner {
                 "restore the file from a copy; `sealstone verify` lists all damage"
             }
             ErrorKind::MissingFile => "put the file back from a copy; the store was not changed",
+            ErrorKind::UnsupportedVersion { found: 0, .. } => {
+                "no release wrote this version: restore the file from a copy"
+            }
             ErrorKind::UnsupportedVersion { .. } => "open it with a newer release",
             ErrorKind::Locked => "close the other process or handle that has the store open",
             ErrorKind::NotAStore => "check the path, or create a store there",
             ErrorKind::InvalidArgument => "correct the argument",
+            ErrorKind::IncompatibleOptions { .. } => {
+                "leave it out or ask for the stored value; another one needs a new store or keyspace"
+            }
             ErrorKind::Conflict => "delete the key first, or use a Mutable keyspace",
             ErrorKind::Busy {
                 pinned_by: Some(_), ..
@@ -256,6 +271,13 @@ impl fmt::Display for Inner {
             ErrorKind::TooManyOpenFiles => f.write_str("too many open files")?,
             ErrorKind::Corruption => f.write_str("corruption")?,
             ErrorKind::MissingFile => f.write_str("missing file")?,
+            ErrorKind::UnsupportedVersion {
+                found: 0,
+                supported,
+            } => write!(
+                f,
+                "format version 0 is none of 1 to {supported}, those known here"
+            )?,
             ErrorKind::UnsupportedVersion { found, supported } => {
                 write!(
                     f,
@@ -265,6 +287,14 @@ impl fmt::Display for Inner {
             ErrorKind::Locked => f.write_str("the store is locked")?,
             ErrorKind::NotAStore => f.write_str("not a store")?,
             ErrorKind::InvalidArgument => f.write_str("invalid argument")?,
+            ErrorKind::IncompatibleOptions {
+                name,
+                stored,
+                asked,
+            } => write!(
+                f,
+                "incompatible options: {name} is fixed at creation as {stored}, asked for was {asked}"
+            )?,
             ErrorKind::Conflict => f.write_str("conflict: the key exists with another value")?,
             ErrorKind::Busy {
                 needed,

@@ -174,8 +174,12 @@ impl Engine {
         let known = self.keyspaces.lock().get(name).cloned();
         match known {
             Some(entry) if entry.kind != kind => {
-                let detail = format!("keyspace {name:?} is {:?}, asked for {kind:?}", entry.kind);
-                Err(Error::invalid("keyspace", detail))
+                let fixed = ErrorKind::IncompatibleOptions {
+                    name: "kind",
+                    stored: format!("{:?}", entry.kind),
+                    asked: format!("{kind:?}"),
+                };
+                Err(Error::new(fixed, "keyspace", format!("keyspace {name:?}")))
             }
             known => Ok(known),
         }

@@ -119,7 +119,7 @@ impl Store {
     }
 
     /// The keyspace of that name, created (with one barrier) if it does not exist. A name has 1 to 255
-    /// bytes. `InvalidArgument` if it exists with another kind.
+    /// bytes. `IncompatibleOptions` if it exists with another kind.
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         let entry = self.engine().keyspace(name, options.kind)?;
         Ok(Keyspace::new(self.inner.clone(), entry))

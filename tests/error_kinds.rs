@@ -30,7 +30,7 @@ enum Of {
 /// The variant's name, how the error is produced, what it concerns.
 type Case = (&'static str, fn() -> Error, Of);
 
-const CASES: [Case; 17] = [
+const CASES: [Case; 18] = [
     ("Io", io, Of::File(FileKind::Segment)),
     ("NoSpace", no_space, Of::File(FileKind::Log)),
     (
@@ -48,6 +48,11 @@ const CASES: [Case; 17] = [
     ("Locked", locked, Of::File(FileKind::Lock)),
     ("NotAStore", not_a_store, Of::NoFile),
     ("InvalidArgument", invalid_argument, Of::NoFile),
+    (
+        "IncompatibleOptions",
+        incompatible_options,
+        Of::File(FileKind::Manifest),
+    ),
     ("Conflict", conflict, Of::NoFile),
     ("Busy", busy, Of::NoFile),
     ("Busy", busy_by_a_pin, Of::NoFile),
@@ -126,6 +131,15 @@ fn sealed() -> (Env, Hook, Store, FileName) {
 
 fn lookup_of(store: &Store) -> Error {
     refused(mutable(store, "map").get("key"))
+}
+
+fn incompatible_options() -> Error {
+    let env = Env::in_memory();
+    drop(open(&env, compact().hash_bits(20)));
+    let error = refused(Store::open_with(env, compact().hash_bits(21)));
+    let text = error.to_string();
+    assert!(text.contains("20") && text.contains("21"), "{text}");
+    error
 }
 
 fn io() -> Error {

@@ -21,12 +21,13 @@ mod open;
 mod output;
 mod scan;
 mod stats;
-mod text;
 mod verify;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use sealstone_cli::text;
 
 use output::Failure;
 

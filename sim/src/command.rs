@@ -84,7 +84,9 @@ fn parse(arguments: &[String]) -> Result<Arguments, String> {
 /// Arguments that make no sense, or a file that can't be written.
 pub fn execute(arguments: &[String]) -> Result<bool, String> {
     let Some((command, rest)) = arguments.split_first() else {
-        return Err("commands: sweep, run, replay, shrink, digest, exhaust, kill".into());
+        return Err(
+            "commands: sweep, run, replay, shrink, digest, exhaust, age, pool, kill".into(),
+        );
     };
     if command == "replay" {
         return crate::corpus::replay(rest);
@@ -95,6 +97,12 @@ pub fn execute(arguments: &[String]) -> Result<bool, String> {
         return crate::real::child::run(&orders)
             .map(|()| true)
             .map_err(|error| error.to_string());
+    }
+    if command == "pool" {
+        return crate::pool::command::execute(rest);
+    }
+    if command == "age" {
+        return crate::age::command::execute(rest);
     }
     let parsed = parse(rest)?;
     match command.as_str() {
@@ -161,14 +169,7 @@ fn run_sweep(parsed: &Arguments, line: &str) -> Result<bool, String> {
         report.steps as f64 / seconds
     );
     if let Some(file) = &parsed.json {
-        let text = format!(
-            "{{\"tool\":\"sealstone-sim sweep\",\"commit\":\"{}\",\"machine\":\"{} {}\",\
-             \"arguments\":\"{line}\",\"rows\":[{row}]}}\n",
-            env!("SEALSTONE_COMMIT"),
-            std::env::consts::OS,
-            std::env::consts::ARCH
-        );
-        write(file, &text)?;
+        write(file, &figures("sealstone-sim sweep", line, &[row]))?;
     }
     let dead = if report.seeds < SEEDS_FOR_ALL {
         Vec::new()
@@ -179,6 +180,19 @@ fn run_sweep(parsed: &Arguments, line: &str) -> Result<bool, String> {
         println!("never happened: {}", dead.join(", "));
     }
     Ok(report.failures.is_empty() && dead.is_empty())
+}
+
+/// The object that a tool writes its figures as.
+pub fn figures(tool: &str, arguments: &str, rows: &[String]) -> String {
+    format!(
+        "{{\"tool\":\"{tool}\",\"commit\":\"{}\",\"machine\":\"{} {}\",\
+         \"arguments\":\"{}\",\"rows\":[{}]}}\n",
+        env!("SEALSTONE_COMMIT"),
+        std::env::consts::OS,
+        std::env::consts::ARCH,
+        arguments.replace('\\', "\\\\").replace('"', "\\\""),
+        rows.join(",")
+    )
 }
 
 fn row(report: &SweepReport, strength: Option<Strength>, took: Duration) -> String {
@@ -257,7 +271,7 @@ fn run_shrink(parsed: &Arguments) -> Result<bool, String> {
     let Some(failure) = &told.failure else {
         return Err("the shrunk run does not fail again: S21".into());
     };
-    let text = told.plan.join("\n") + "\nexpect model\n";
+    let text = told.plan_text();
     let again = crate::plan::run_plan(&text);
     match &again {
         Err(failed) if failed.rule == Some(failure.violation.rule) => println!("{failed}"),
@@ -313,11 +327,12 @@ pub fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (result, start.elapsed().max(Duration::from_nanos(1)))
 }
 
+/// Writes a report; `-` is the standard output.
 #[allow(
     clippy::disallowed_methods,
     reason = "a command writes the file that it was told to"
 )]
-fn write(file: &str, text: &str) -> Result<(), String> {
+pub(crate) fn write(file: &str, text: &str) -> Result<(), String> {
     if file == "-" {
         print!("{text}");
         return Ok(());

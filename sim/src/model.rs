@@ -224,10 +224,26 @@ impl Model {
         Ok(())
     }
 
+    /// `rule`, or S4 if what a read found had been deleted.
+    fn rule_for(
+        &self,
+        rule: &'static str,
+        (keyspace, key): (usize, &[u8]),
+        sequence: u64,
+    ) -> &'static str {
+        let history = self.keys.get(&(keyspace, key.to_vec()));
+        let count = history.map_or(0, |h| h.partition_point(|(at, _)| *at <= sequence));
+        let last = history.and_then(|history| history[..count].last());
+        match last {
+            Some((_, None)) if rule == "S7" => "S4",
+            _ => rule,
+        }
+    }
+
     /// Compares one answer with the state at `sequence`.
     ///
     /// # Errors
-    /// `rule`, with what is wrong.
+    /// `rule`, or S4 instead of S7 if a deleted key came back, with what is wrong.
     pub fn check_get(
         &self,
         rule: &'static str,
@@ -245,6 +261,7 @@ impl Model {
             answer.map_or("nothing".into(), show),
             right.map_or("nothing".into(), show)
         );
+        let rule = self.rule_for(rule, (keyspace, key), sequence);
         Err(Violation::new(rule, what))
     }
 
@@ -299,6 +316,11 @@ impl Model {
                     text(got),
                     text(right(index))
                 );
+                let found = got.map_or(&[][..], |(key, _)| key);
+                let rule = match got.is_some() {
+                    true => self.rule_for(rule, (keyspace, found), sequence),
+                    false => rule,
+                };
                 return Err(Violation::new(rule, what));
             }
         }
@@ -387,6 +409,22 @@ mod tests {
             model.check_get("S7", (1, b"a"), 2, None).unwrap_err().rule,
             "S7"
         );
+    }
+
+    #[test]
+    fn a_deleted_key_that_comes_back_has_its_own_rule() {
+        let mut model = model();
+        model.issue(&[Op::put(1, "a", "1")]);
+        model.issue(&[Op::delete(1, "a")]);
+        let get = |at, answer| model.check_get("S7", (1, b"a"), at, answer);
+        assert_eq!(get(2, Some(b"1")).unwrap_err().rule, "S4");
+        assert_eq!(get(1, Some(b"2")).unwrap_err().rule, "S7");
+        assert_eq!(get(1, None).unwrap_err().rule, "S7");
+        let scan = [(b"a".to_vec(), b"1".to_vec())];
+        let scan = |rule, at| model.check_scan(rule, (1, false), at, &scan);
+        assert_eq!(scan("S7", 2).unwrap_err().rule, "S4");
+        assert_eq!(scan("S8", 2).unwrap_err().rule, "S8");
+        assert_eq!(scan("S7", 0).unwrap_err().rule, "S7");
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! sealstone itself as the subject of the runners, through its public face only.
 
+use std::cell::Cell;
+
 use sealstone::env::{Env, FileKind, FileName};
 use sealstone::types::KeyspaceKind;
 use sealstone::{
-    Audit, Batch, Durability, Error, ErrorKind, Iter, Keyspace, KeyspaceOptions, Options, Snapshot,
-    Store, Ticket, Value,
+    Audit, Batch, Durability, Error, ErrorKind, Fold, Iter, Keyspace, KeyspaceOptions, Options,
+    Snapshot, Store, Ticket, Value,
 };
 
 use crate::choices::{Choices, Purpose};
@@ -18,6 +20,8 @@ pub struct SimStore {
     store: Store,
     keyspaces: Vec<Keyspace>,
     wide_hash: bool,
+    /// Whether the newest file, at the last audit, was the index of a folded run.
+    folded: Cell<bool>,
 }
 
 const KEYSPACES: [(&str, KeyspaceKind); 2] = [
@@ -64,11 +68,12 @@ impl SimStore {
             };
             keyspaces.push(store.keyspace(name, options).map_err(stop)?);
         }
-        let wide_hash = format!("{options:?}").contains("hash_bits: 46");
+        let wide_hash = format!("{options:?}").contains("hash_bits: Some(46)");
         Ok(Self {
             store,
             keyspaces,
             wide_hash,
+            folded: Cell::new(false),
         })
     }
 
@@ -142,6 +147,12 @@ impl Subject for SimStore {
             .cursor_buffer_bytes(*c.pick(Purpose::Swarm, &[512, 256, 4096]))
             .key_fence_bytes(*c.pick(Purpose::Swarm, &[128, 64, 1024]))
             .manifest_roll_bytes(*c.pick(Purpose::Swarm, &[2048, 256, 8192]))
+            .fold(*c.pick(
+                Purpose::Swarm,
+                &[Fold::Runs(3), Fold::Runs(2), Fold::Runs(8), Fold::Off],
+            ))
+            .fold_bytes(*c.pick(Purpose::Swarm, &[1024, 768, 65_536]))
+            .run_part_records(*c.pick(Purpose::Swarm, &[64, 16, 1024, 1 << 20]))
     }
 
     fn open(env: &Env, options: &Options) -> Answer<Self> {
@@ -344,28 +355,27 @@ impl Subject for SimStore {
         self.store.close().map_err(|error| self.write_stop(error))
     }
 
-    fn at_rest(&self, disk: &SimDisk) -> Result<(), String> {
-        let audit = self.store.audit();
-        let state = disk.state();
-        let unknown: Vec<_> = state
-            .names()
-            .keys()
-            .filter(|name| !audit.files.contains(name))
-            .collect();
-        if !unknown.is_empty() || !audit.unlinks.is_empty() {
-            let waiting = &audit.unlinks;
-            return Err(format!(
-                "{unknown:?} are of no use, {waiting:?} should be gone"
-            ));
-        }
-        Ok(())
+    fn at_rest(&self, disk: &SimDisk) -> Result<(), (&'static str, String)> {
+        check_at_rest(&self.store.audit(), disk)
     }
 
     fn audit(&self, disk: &SimDisk) -> Result<u64, (&'static str, String)> {
         let audit = self.store.audit();
         check_audit(&audit, disk)?;
-        let segments = audit.runs.iter().flat_map(|run| &run.segments);
-        Ok(segments.max().copied().unwrap_or(0))
+        let newest = |level_zero: bool| {
+            let runs = audit
+                .runs
+                .iter()
+                .filter(|run| (run.level == 0) == level_zero);
+            runs.flat_map(|run| &run.parts).max().copied().unwrap_or(0)
+        };
+        let (fresh, folded) = (newest(true), newest(false));
+        self.folded.set(folded > fresh);
+        Ok(fresh.max(folded))
+    }
+
+    fn newest_is_folded(&self) -> bool {
+        self.folded.get()
     }
 }
 
@@ -401,8 +411,50 @@ pub fn check_audit(audit: &Audit, disk: &SimDisk) -> Result<(), (&'static str, S
         );
         return Err(("S12", what));
     }
+    check_given_back(audit)?;
     check_descriptors(audit, disk)?;
     check_files(audit, disk)
+}
+
+/// With nothing left to do and nobody reading, the disk holds the files of the books and no other, and
+/// memory only what the open generation takes.
+///
+/// # Errors
+/// The first rule that does not hold, with what is too much.
+pub fn check_at_rest(audit: &Audit, disk: &SimDisk) -> Result<(), (&'static str, String)> {
+    let state = disk.state();
+    let unknown: Vec<_> = state
+        .names()
+        .keys()
+        .filter(|name| !audit.files.contains(name))
+        .collect();
+    if !unknown.is_empty() || !audit.unlinks.is_empty() {
+        let waiting = &audit.unlinks;
+        let what = format!("{unknown:?} are of no use, {waiting:?} should be gone");
+        return Err(("S9", what));
+    }
+    let memory = &audit.memory;
+    let kept = memory.flushing_bytes + memory.pinned_bytes + memory.retiring_bytes;
+    if kept != 0 || !audit.lingering.is_empty() {
+        let lingering = &audit.lingering;
+        let what = format!("{kept} bytes are kept for nobody, generations {lingering:?} linger");
+        return Err(("S13", what));
+    }
+    Ok(())
+}
+
+/// What batches and cursors took is given back when they are gone. (A step is over: no batch is on its
+/// way in, and what is queued belongs to the open generation.)
+fn check_given_back(audit: &Audit) -> Result<(), (&'static str, String)> {
+    let reserved = audit.memory.reserved_bytes;
+    if reserved != 0 {
+        return Err(("S13", format!("{reserved} bytes are reserved for no batch")));
+    }
+    if audit.pins.is_empty() && audit.scan_bytes != 0 {
+        let what = format!("{} bytes of cursors, and no iterator", audit.scan_bytes);
+        return Err(("S13", what));
+    }
+    Ok(())
 }
 
 /// Files beside those of the audit that a flush and a manifest roll may have under way: two segments, a
@@ -442,7 +494,8 @@ fn check_descriptors(audit: &Audit, disk: &SimDisk) -> Result<(), (&'static str,
                 temporary: false,
                 ..name
             });
-            if name.kind == FileKind::Segment && count >= known {
+            let sealed = matches!(name.kind, FileKind::Segment | FileKind::Run);
+            if sealed && count >= known {
                 table += count - known;
             } else if count != known {
                 let what = format!("{name} is open {count} times, the audit says {known}");

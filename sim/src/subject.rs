@@ -84,6 +84,11 @@ pub trait Subject: Sized {
     /// Options for scripted runs.
     fn options() -> Self::Options;
 
+    /// Whether what the last audit called the newest file is an index that was folded from others.
+    fn newest_is_folded(&self) -> bool {
+        false
+    }
+
     /// Options drawn for a life: `base` are those of scripted runs, or, in a later life of a store,
     /// those it had before.
     fn draw_options(choices: &mut Choices, base: &Self::Options, life: u32) -> Self::Options;
@@ -253,11 +258,12 @@ pub trait Subject: Sized {
         Ok(())
     }
 
-    /// With nothing left to do: whether the disk holds exactly what the store is made of.
+    /// With nothing left to do and nobody reading: whether the disk holds exactly what the store is made
+    /// of, and memory nothing that nobody needs.
     ///
     /// # Errors
-    /// What is too much.
-    fn at_rest(&self, _disk: &SimDisk) -> Result<(), String> {
+    /// The rule that does not hold, with what is too much.
+    fn at_rest(&self, _disk: &SimDisk) -> Result<(), (&'static str, String)> {
         Ok(())
     }
 

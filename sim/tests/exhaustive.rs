@@ -37,7 +37,7 @@ fn each_wrong_miniature_that_needs_no_fault_is_caught() {
         (Plant::RecoveryTrustsRead, &["S5"]),
         (Plant::UnlinkBeforeSyncDir, &["S2", "S6"]),
         (Plant::RenameBeforeSync, &["S5", "S6"]),
-        (Plant::DeletesResurrect, &["S7"]),
+        (Plant::DeletesResurrect, &["S4"]),
     ] {
         let report = explore::<Mini>(&plant, &mini_script(), &Limits::default());
         let caught: Vec<&str> = match &report {

@@ -43,6 +43,44 @@ fn a_run_that_holds_does_not_shrink() {
     assert!(shrink::<Mini>(recording, &Plant::None, &RunLimits::default()).is_none());
 }
 
+/// From a failing seed to a plan that is kept: the machine's syncs do nothing, sealstone loses what it
+/// acknowledged; the run gets small, is written as a plan, and the plan fails in the same way. On a drive
+/// that tells the truth the same plan holds.
+#[test]
+fn a_failing_seed_becomes_a_plan_that_fails_alike() {
+    let limits = RunLimits {
+        lying: true,
+        ..RunLimits::default()
+    };
+    let mut rules = std::collections::BTreeSet::new();
+    let failing = (0..400)
+        .map(|seed| run::<SimStore>(Choices::seed(seed), &SimStore::options(), &limits))
+        .filter(|report| report.failure.is_some());
+    for failing in failing.take(3) {
+        let rule = failing.failure.as_ref().unwrap().violation.rule;
+        let base = SimStore::options();
+        let shrunk = shrink::<SimStore>(failing.recording.clone(), &base, &limits).unwrap();
+        let telling = RunLimits {
+            plan: true,
+            ..limits
+        };
+        let small = run::<SimStore>(Choices::recorded(shrunk.recording), &base, &telling);
+        assert_eq!(small.failure.as_ref().unwrap().violation.rule, rule);
+        assert!(small.steps <= failing.steps);
+        let text = small.plan_text();
+        println!("{rule}: {} steps, then {}", failing.steps, small.steps);
+        let failure = run_plan(&text).expect_err("the plan lost its point");
+        assert_eq!(failure.rule, Some(rule), "{failure}\n{text}");
+        let truthful = text.replace("disk lying", "disk truthful");
+        assert_ne!(text, truthful);
+        if let Err(failure) = run_plan(&truthful) {
+            panic!("without the plant: {failure}\n{truthful}");
+        }
+        rules.insert(rule);
+    }
+    assert!(rules.contains("S2"), "{rules:?}");
+}
+
 #[test]
 fn runs_told_as_plans_hold_as_plans() {
     let limits = RunLimits {

@@ -65,6 +65,11 @@ pub(crate) struct Counters {
     pub filter_reads: Counter,
     pub filter_loads: Counter,
     pub filter_frees: Counter,
+    pub folds: Counter,
+    pub fold_bytes: Counter,
+    pub fold_reads: Counter,
+    pub fold_syncs: Counter,
+    pub fold_retries: Counter,
     pub manifest_edits: Counter,
     pub manifest_rolls: Counter,
 }

@@ -7,8 +7,9 @@
 //!  version <--- install --- flush jobs: segment, sync, sync_dir, one manifest edit
 //! ```
 //!
-//! Locks, in the order in which they may be taken: leader, flush, manifest, commit, registry, residency,
-//! region. Only leader, flush and manifest are held during I/O, and no reader takes one of those.
+//! Locks, in the order in which they may be taken: leader, flush, fold, manifest, commit, registry,
+//! residency, region. Only leader, flush, fold and manifest are held during I/O, and no reader takes one
+//! of those.
 //!
 //! Poison: the first failed log or manifest write or sync, and the first failed directory sync, is kept;
 //! from then on nothing is written, installed or unlinked, and every write answers with it.
@@ -20,6 +21,7 @@ pub(crate) mod commit;
 mod commit_tests;
 pub(crate) mod counters;
 pub(crate) mod flush;
+pub(crate) mod fold;
 pub(crate) mod jobs;
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -52,6 +54,7 @@ use crate::types::{Hasher, KeyspaceId, KeyspaceKind, Sequence};
 use commit::{Leader, Queued};
 use counters::Counters;
 use flush::FlushSlot;
+use fold::FoldSlot;
 use jobs::Maintenance;
 use registry::Registry;
 use residency::Residency;
@@ -125,6 +128,7 @@ pub(crate) struct Engine {
     pub leader: Mutex<Leader>,
     pub manifest: Mutex<Option<ManifestWriter>>,
     pub flush: Mutex<FlushSlot>,
+    pub fold: Mutex<FoldSlot>,
     pub commit: Mutex<CommitState>,
     pub registry: Mutex<Registry>,
     pub residency: Mutex<Residency>,

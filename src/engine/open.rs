@@ -18,6 +18,7 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::engine::commit::Leader;
 use crate::engine::counters::Counters;
 use crate::engine::flush::FlushSlot;
+use crate::engine::fold::FoldSlot;
 use crate::engine::jobs::{Maintenance, WorkSignal};
 use crate::engine::recovery::Recovered;
 use crate::engine::registry::Registry;
@@ -37,7 +38,7 @@ use crate::stats::OpenReport;
 use crate::sync::{
     Arc, ArcSwap, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, Signal, StaticU64,
 };
-use crate::types::Hasher;
+use crate::types::{HASH_BITS, Hasher, KeyspaceKind};
 
 /// How far a file's number can be ahead of the manifest's next one. An opening that goes on adds to the
 /// manifest with every few files that it makes, and one that fails makes few.
@@ -61,9 +62,10 @@ impl Engine {
             Some(read) => (read.state, false, read.cut_bytes),
             None => (fresh_state(&env, &settings, &listing)?, true, 0),
         };
+        check_fixed(&settings, &state)?;
         leave_out_foreign(&mut listing, state.next_number);
         validate(&env, &state, &listing)?;
-        let mut engine = Self::idle(env, settings, sizes, &state, lock);
+        let mut engine = Self::idle(env, settings, sizes, &state, lock)?;
         engine.report.created = created;
         engine.report.manifest_cut_bytes = cut_bytes;
         if engine.settings.read_only {
@@ -81,8 +83,9 @@ impl Engine {
         sizes: Sizes,
         state: &ManifestState,
         lock: Box<dyn LockGuard>,
-    ) -> Self {
+    ) -> Result<Self> {
         let hasher = Arc::new(Hasher::new(state.hash_seed, state.hash_bits));
+        let version = version_of(state, &hasher)?;
         let region = Region::new(settings.write_region_bytes, settings.chunk_bytes);
         let scratch = region.try_acquire(sizes.scratch_bytes, Owner::Scratch).ok();
         let limit = match settings.descriptors_max {
@@ -99,7 +102,7 @@ impl Engine {
         } else {
             state.incarnation + 1
         };
-        Self {
+        Ok(Self {
             hasher: hasher.clone(),
             family_id: state.family_id,
             store_id: state.store_id,
@@ -111,6 +114,7 @@ impl Engine {
             leader: Mutex::new(Leader::new()),
             manifest: Mutex::new(None),
             flush: Mutex::new(FlushSlot::default()),
+            fold: Mutex::new(FoldSlot::default()),
             commit: Mutex::new(CommitState {
                 open: None,
                 queue: VecDeque::new(),
@@ -131,7 +135,7 @@ impl Engine {
                     .map(|entry| (entry.name.clone(), entry.clone()))
                     .collect(),
             ),
-            version: ArcSwap::from_pointee(version_of(state, &hasher)),
+            version: ArcSwap::from_pointee(version),
             issued: AtomicU64::new(state.flushed_through),
             visible: AtomicU64::new(state.flushed_through),
             durable: AtomicU64::new(state.flushed_through),
@@ -153,7 +157,7 @@ impl Engine {
             sizes,
             settings,
             env,
-        }
+        })
     }
 
     fn open_read_only(&mut self, state: &ManifestState) -> Result<()> {
@@ -166,8 +170,7 @@ impl Engine {
             self.stored_logs.1 += bytes;
         }
         self.report.recovered_through = recovered.through;
-        self.enter(recovered, state);
-        Ok(())
+        self.enter(recovered, state)
     }
 
     fn open_for_writing(&mut self, mut state: ManifestState, listing: &Listing) -> Result<()> {
@@ -214,8 +217,7 @@ impl Engine {
         self.maintenance.lock().unlinks.extend(&old);
         self.report.dropped_files = old.len() as u64;
         self.report.recovered_through = recovered.through;
-        self.enter(recovered, &state);
-        Ok(())
+        self.enter(recovered, &state)
     }
 
     /// Removes temporaries and the files of an open that did not come to its end.
@@ -298,8 +300,8 @@ impl Engine {
     }
 
     /// Makes what was recovered the current state.
-    fn enter(&mut self, recovered: Recovered, state: &ManifestState) {
-        let mut version = version_of(state, &self.hasher);
+    fn enter(&mut self, recovered: Recovered, state: &ManifestState) -> Result<()> {
+        let mut version = version_of(state, &self.hasher)?;
         if self.settings.read_only {
             version.generations = recovered.sealed;
         }
@@ -339,6 +341,7 @@ impl Engine {
         }
         self.retired_through
             .store(recovered.flushed_through, Ordering::Release);
+        Ok(())
     }
 }
 
@@ -360,33 +363,30 @@ fn leave_out_foreign(listing: &mut Listing, next_number: u64) {
 /// The files that a manifest names.
 pub(crate) fn named_files(state: &ManifestState) -> impl Iterator<Item = FileName> + '_ {
     let logs = state.logs.iter().map(|log| FileName::log(log.number));
-    logs.chain(
-        state
-            .segments
-            .iter()
-            .map(|segment| FileName::segment(segment.number())),
-    )
+    logs.chain(state.segments.iter().map(PackedMeta::name))
 }
 
-fn version_of(state: &ManifestState, hasher: &Arc<Hasher>) -> Version {
-    let mut segments: Vec<_> = state.segments.iter().collect();
-    segments.sort_by_cached_key(|meta| std::cmp::Reverse(meta.unpack().identity.generation_hi));
+fn version_of(state: &ManifestState, hasher: &Arc<Hasher>) -> Result<Version> {
     let mut version = Version::default();
-    for meta in segments {
-        let run = Run::of_segment(Arc::new(Segment::new(meta.clone(), hasher.clone())));
-        version.runs[usize::from(run.kind().code())].push(run);
+    for kind in KeyspaceKind::ALL {
+        let named = manifest::runs::of(state, kind)?;
+        let runs = &mut version.runs[usize::from(kind.code())];
+        runs.reserve_exact(named.len());
+        runs.extend(named.iter().map(|run| Run::of_named(run, kind, hasher)));
     }
-    version.runs.iter_mut().for_each(Vec::shrink_to_fit);
-    version
+    Ok(version)
 }
 
 pub(super) fn list(env: &Env) -> Result<Listing> {
-    io::uninterrupted(|| env.vfs.list()).map_err(|cause| match cause.kind {
+    let mut listing = io::uninterrupted(|| env.vfs.list()).map_err(|cause| match cause.kind {
         IoErrorKind::NotFound => {
             Error::new(ErrorKind::NotAStore, "open", env.vfs.describe()).with_cause(cause)
         }
         _ => Error::io_dir("open", cause),
-    })
+    })?;
+    // Backends sort. What is removed first must not hang on one that forgot to.
+    listing.names.sort_unstable();
+    Ok(listing)
 }
 
 /// Takes the lock. A directory that is no store and is not to become one is left as it is.
@@ -450,8 +450,31 @@ fn fresh_state(env: &Env, settings: &Settings, listing: &Listing) -> Result<Mani
         u128::from_le_bytes(store_id),
         u128::from_le_bytes(family_seed),
         family_seed,
-        settings.hash_bits,
+        settings.hash_bits.unwrap_or(HASH_BITS as u8),
     ))
+}
+
+/// What the options say of what creation fixed is what the store has. Options that say nothing fit every
+/// store.
+fn check_fixed(settings: &Settings, state: &ManifestState) -> Result<()> {
+    let other = |name, stored: String, asked: String| {
+        let kind = ErrorKind::IncompatibleOptions {
+            name,
+            stored,
+            asked,
+        };
+        Err(Error::new(kind, "open", "").with_file(FileName::MANIFEST))
+    };
+    let hex = |seed: [u8; 16]| format!("{:032x}", u128::from_be_bytes(seed));
+    match (settings.hash_bits, settings.family_seed) {
+        (Some(bits), _) if bits != state.hash_bits => {
+            other("hash_bits", state.hash_bits.to_string(), bits.to_string())
+        }
+        (_, Some(seed)) if seed != state.hash_seed => {
+            other("family_seed", hex(state.hash_seed), hex(seed))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Everything that the manifest names is there, and the listing holds no log that the manifest should

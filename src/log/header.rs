@@ -78,7 +78,6 @@ impl LogIdentity {
             return Err(damaged(0, "not the magic number of a log"));
         }
         match u32_at(header, 8) {
-            0 => return Err(damaged(8, "no version has this number")),
             LOG_VERSION => {}
             found => return Err(unsupported(found, "").with_file(name)),
         }

@@ -98,7 +98,44 @@ pub fn decode_header(bytes: &[u8]) -> Option<RecordLayout> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn headers_round_trip(
+            tombstone in any::<bool>(),
+            mutable in any::<bool>(),
+            counter in 0..=KeyspaceId::COUNTER_MAX,
+            key_len in any::<u16>(),
+            value_len in any::<u32>(),
+        ) {
+            let (kind, value_len) = match tombstone {
+                true => (RecordKind::Tombstone, 0),
+                false => (RecordKind::Value, value_len),
+            };
+            let id = KeyspaceId(u32::from(mutable) << 31 | counter);
+            let header = encode_header(kind, id, key_len, value_len);
+            let layout = decode_header(&header).expect("valid");
+            prop_assert_eq!((layout.kind, layout.keyspace), (kind, id));
+            prop_assert_eq!(layout.key.len(), usize::from(key_len));
+            prop_assert_eq!(layout.value.len(), value_len as usize);
+            prop_assert_eq!(layout.key.end, layout.value.start);
+            let total = encoded_len(key_len.into(), value_len as usize);
+            prop_assert_eq!(layout.total_len, total);
+            prop_assert!(total >= layout.value.end && total.is_multiple_of(RECORD_ALIGN));
+        }
+
+        #[test]
+        fn any_header_is_a_layout_or_none(header in any::<[u8; 16]>()) {
+            if let Some(layout) = decode_header(&header) {
+                prop_assert!(!is_newer(&header));
+                prop_assert!(layout.key.start >= RECORD_HEADER_BYTES);
+                prop_assert!(layout.total_len >= layout.value.end);
+            }
+        }
+    }
 
     #[test]
     fn header_round_trip() {

@@ -105,7 +105,6 @@ impl Binding {
             return Err(damaged(0, "not the magic number of a manifest"));
         }
         match u32_at(header, 8) {
-            0 => return Err(damaged(8, "no version has this number")),
             MANIFEST_VERSION => {}
             found => return Err(unsupported(found, String::new())),
         }

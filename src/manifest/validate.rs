@@ -11,7 +11,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::types::{HASH_BITS, KeyspaceId, Sequence};
 
 use super::change::{Change, Edit};
+use super::runs;
 use super::state::{KeyspaceEntry, LogEntry, ManifestState};
+use crate::index::ENTRY_BYTES;
 use crate::segment::{PackedMeta, SegmentMeta};
 
 /// The longest name of a keyspace, in bytes.
@@ -19,6 +21,11 @@ const NAME_BYTES_MAX: usize = 255;
 
 /// Above all that a store can count to: what is taken from a manifest can be added to.
 const COUNT_MAX: u64 = 1 << 62;
+
+/// The shortest record of a segment, and more than the longest segment: sums over all segments of what
+/// the manifest says of each fit 64 bits.
+const RECORD_BYTES_MIN: u64 = 32;
+const FILE_BYTES_MAX: u64 = 1 << 48;
 
 /// Places for segments that are made at least when the list is full.
 const SEGMENTS_RESERVED: usize = 8;
@@ -145,10 +152,8 @@ impl ManifestState {
                 Ok(at) => undo.push(Step::InsertLog(self.logs.remove(at))),
                 Err(_) => return Err(broken(format!("log {number} is dropped but not named"))),
             },
-            Change::DropSegment { number } => match self.segment_place(*number) {
-                Ok(at) => undo.push(Step::InsertSegment(self.segments.remove(at))),
-                Err(_) => return Err(broken(format!("segment {number} is dropped but not named"))),
-            },
+            Change::DropSegment { number } => undo.push(self.remove_segment(*number, false)?),
+            Change::DropPart { number } => undo.push(self.remove_segment(*number, true)?),
             Change::MarkLog {
                 number,
                 durable_through,
@@ -178,7 +183,16 @@ impl ManifestState {
         changes.iter().try_for_each(|change| match change {
             Change::AddSegment(entry) => self.check_flushed(entry),
             _ => Ok(()),
-        })
+        })?;
+        let touches_runs = changes.iter().any(|change| match change {
+            Change::AddSegment(entry) => entry.identity.level > 0,
+            Change::DropSegment { .. } | Change::DropPart { .. } => true,
+            _ => false,
+        });
+        match touches_runs {
+            true => runs::check(self),
+            false => Ok(()),
+        }
     }
 
     /// Every rule of a state, for one that was read or is about to be written as a whole.
@@ -219,7 +233,8 @@ impl ManifestState {
             let entry = entry.unpack();
             self.check_segment(&entry)?;
             self.check_flushed(&entry)
-        })
+        })?;
+        runs::check(self)
     }
 
     fn check_flushed(&self, entry: &SegmentMeta) -> Result<()> {
@@ -257,6 +272,21 @@ impl ManifestState {
         }
     }
 
+    fn remove_segment(&mut self, number: u64, part: bool) -> Result<Step> {
+        let place = self.segment_place(number).ok();
+        let named = |place: &usize| {
+            let level = self
+                .segments
+                .get(*place)
+                .map(|entry| entry.unpack().identity.level);
+            level.is_some_and(|level| (level > 0) == part)
+        };
+        match place.filter(named) {
+            Some(at) => Ok(Step::InsertSegment(self.segments.remove(at))),
+            None => Err(broken(format!("segment {number} is dropped but not named"))),
+        }
+    }
+
     fn insert_segment(&mut self, entry: &SegmentMeta) -> Result<()> {
         self.check_segment(entry)?;
         match (self.segment_place(entry.number), self.log(entry.number)) {
@@ -279,7 +309,8 @@ impl ManifestState {
             let number = entry.number;
             return Err(broken(format!("log {number} is of a later incarnation")));
         }
-        Ok(())
+        check_count(entry.durable_through, "durable_through")?;
+        check_count(entry.first_generation, "first_generation")
     }
 
     fn check_segment(&self, entry: &SegmentMeta) -> Result<()> {
@@ -296,8 +327,12 @@ impl ManifestState {
             "has more tombstones than records"
         } else if tail_end.is_none_or(|end| end > entry.file_len) {
             "has its tail outside its file"
+        } else if entry.file_len > FILE_BYTES_MAX {
+            "is longer than a segment can be"
+        } else if !fits(entry) {
+            "holds more than its file can"
         } else {
-            return Ok(());
+            return check_count(identity.generation_hi, "generation_hi");
         };
         Err(broken(format!("segment {} {rule}", entry.number)))
     }
@@ -310,6 +345,18 @@ impl ManifestState {
         }
         Ok(())
     }
+}
+
+/// Whether the file is long enough for what it is said to hold.
+fn fits(entry: &SegmentMeta) -> bool {
+    let counts = &entry.counts;
+    let bytes = counts.key_bytes.checked_add(counts.value_bytes);
+    let least = match entry.identity.level {
+        0 => RECORD_BYTES_MIN,
+        // A part of a run has an index entry for each.
+        _ => ENTRY_BYTES as u64,
+    };
+    counts.records <= entry.file_len / least && bytes.is_some_and(|bytes| bytes <= entry.file_len)
 }
 
 fn check_keyspace(entry: &KeyspaceEntry) -> Result<()> {
@@ -341,6 +388,6 @@ fn check_count(count: u64, what: &str) -> Result<()> {
     }
 }
 
-fn broken(detail: impl Into<String>) -> Error {
+pub(super) fn broken(detail: impl Into<String>) -> Error {
     Error::new(ErrorKind::Corruption, "apply manifest edit", detail).with_file(FileName::MANIFEST)
 }

@@ -290,6 +290,8 @@ impl SearchKey {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::super::identity::tests::IDENTITY;
     use super::*;
 
@@ -369,6 +371,52 @@ mod tests {
                 decode_piece(&last[..at], 1, seeds, &mut fences).is_err(),
                 "cut {at}"
             );
+        }
+    }
+
+    /// Few letters and long shared beginnings: neighbours that are hard to tell apart.
+    fn any_key() -> impl Strategy<Value = (u32, Vec<u8>)> {
+        let tail = prop::collection::vec(prop::sample::select(vec![0, 1, 255_u8]), 0..4);
+        (1..4_u32, 0..40_usize, tail).prop_map(|(keyspace, shared, tail)| {
+            let mut key = vec![7; shared];
+            key.extend(tail);
+            (keyspace, key)
+        })
+    }
+
+    fn joined((keyspace, key): &(u32, Vec<u8>)) -> Vec<u8> {
+        [&keyspace.to_be_bytes()[..], key].concat()
+    }
+
+    proptest! {
+        #[test]
+        fn separators_part_what_they_stand_between(
+            mut pair in [any_key(), any_key()],
+            wanted in any_key(),
+        ) {
+            pair.sort();
+            let [previous, next] = &pair;
+            let [p, q] = [previous, next].map(joined);
+            let separator = Separator::between(
+                (KeyspaceId(previous.0), &previous.1),
+                (KeyspaceId(next.0), &next.1),
+            );
+            let bytes = separator.bytes();
+            prop_assert!(q.starts_with(bytes) && bytes.len() <= SEPARATOR_BYTES_MAX);
+            let is_cut = p.starts_with(bytes);
+            prop_assert_eq!(separator.inexact, is_cut);
+            if !separator.inexact {
+                prop_assert!(p.as_slice() < bytes);
+                prop_assert!(p.starts_with(&bytes[..bytes.len() - 1]), "the shortest");
+            }
+            // Whatever is sought: what stands in front is never sought behind, nor the other way.
+            let key = SearchKey::new(KeyspaceId(wanted.0), &wanted.1);
+            let sought = joined(&wanted);
+            match key.ask(bytes, separator.inexact) {
+                FenceAnswer::Before => prop_assert!(sought < q),
+                FenceAnswer::HereOrLater => prop_assert!(sought > p || sought == q),
+                FenceAnswer::AskRecord => prop_assert!(sought.starts_with(bytes)),
+            }
         }
     }
 }

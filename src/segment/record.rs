@@ -158,6 +158,8 @@ pub fn verify(
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn sample() -> Vec<u8> {
@@ -192,6 +194,37 @@ mod tests {
         assert!(verify(&bytes, &layout, 77, 648).is_err(), "another place");
         assert!(verify(&bytes, &layout, 78, 640).is_err(), "another file");
         assert_eq!(padded_bytes(0, 0), 32);
+    }
+
+    proptest! {
+        #[test]
+        fn any_record_round_trips(
+            key in prop::collection::vec(any::<u8>(), 0..40),
+            value in prop::collection::vec(any::<u8>(), 0..80),
+            sequence in any::<u64>(),
+            cut in 0..80_usize,
+            place in (any::<u32>(), (8..1_u64 << 43).prop_map(|unit| unit * 8)),
+        ) {
+            let header = RecordHeader {
+                keyspace: KeyspaceId(3),
+                sequence,
+                kind: RecordKind::Value,
+                key_len: key.len() as u16,
+                value_len: value.len() as u32,
+            };
+            // However the value lies in pieces.
+            let (first, second) = value.split_at(cut.min(value.len()));
+            let mut bytes = header.encode(place.0, place.1, &key, &[first, second]).to_vec();
+            bytes.extend_from_slice(&key);
+            bytes.extend_from_slice(&value);
+            bytes.resize(padded_bytes(key.len(), value.len() as u64) as usize, 0);
+            let layout = decode(&bytes).expect("valid");
+            prop_assert_eq!(verify(&bytes, &layout, place.0, place.1), Ok(()));
+            prop_assert_eq!(&bytes[layout.key.clone()], key.as_slice());
+            prop_assert_eq!(&bytes[layout.value.clone()], value.as_slice());
+            prop_assert_eq!((layout.sequence, layout.kind), (sequence, RecordKind::Value));
+            prop_assert!(verify(&bytes, &layout, place.0 ^ 1, place.1).is_err());
+        }
     }
 
     fn valid(bytes: &[u8]) -> bool {

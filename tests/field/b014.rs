@@ -4,6 +4,7 @@
 use sealstone::env::{Env, FileKind, FileName};
 use sealstone::{Batch, Durability, Options};
 
+use crate::allocations::kept_after;
 use crate::support::{get, killed, manual, mutable, open, read_file};
 
 fn options() -> Options {
@@ -42,14 +43,17 @@ fn built(segments: u64, with_log: bool) -> Env {
 
 #[test]
 fn b014_opening_does_not_read_every_segment() {
-    let mut log_bytes = Vec::new();
+    let (mut log_bytes, mut kept_bytes) = (Vec::new(), Vec::new());
     for with_log in [false, true] {
         for segments in [10, 100, 1000] {
             let env = built(segments, with_log);
             let manifest_bytes = read_file(&env, FileName::MANIFEST).len() as u64;
             let (env, counters) = env.counting();
-            let store = open(&env, options());
+            let (store, kept) = kept_after(|| open(&env, options()));
+            kept_bytes.push((segments as i64, kept));
             let counts = counters.snapshot();
+            // Calls do not follow the segments either: those of lock, manifest, listing, logs.
+            assert!(counts.of(FileKind::Manifest).reads <= 16, "{counts:?}");
             let of_segments = counts.of(FileKind::Segment);
             assert_eq!(of_segments.reads, 0, "{segments}: {of_segments:?}");
             assert_eq!(of_segments.opens, 0, "{segments}: {of_segments:?}");
@@ -75,8 +79,21 @@ fn b014_opening_does_not_read_every_segment() {
             let stats = store.stats();
             assert!(stats.filters_resident >= 9, "{}", stats.filters_resident);
             assert!(stats.filter_bytes <= stats.filter_budget_bytes);
+            // A key that is not there, in the range of all: its page where no filter says no.
+            let before = counters.snapshot();
+            assert!(get(&map, "000000500x").is_none());
+            let read = (counters.snapshot() - before).of(FileKind::Segment);
+            let unfiltered = segments + 1 - stats.filters_resident;
+            assert!(read.reads <= 3 * unfiltered, "{segments}: {read:?}");
         }
     }
+    // In memory each segment takes what the manifest says of it.
+    for pair in kept_bytes.chunks(3) {
+        let (few, many) = (pair[0], pair[2]);
+        let (segments, bytes) = (many.0 - few.0, many.1 - few.1);
+        assert!(bytes <= 1024 * segments, "{kept_bytes:?}");
+    }
+    println!("{kept_bytes:?}");
     // What the log adds does not depend on the segments.
     assert!(
         log_bytes.iter().all(|bytes| *bytes == log_bytes[0]),

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use sealstone::env::Env;
-use sealstone::{Background, Durability, ErrorKind, Options, Store};
+use sealstone::{Background, Durability, ErrorKind, KeyspaceOptions, Options, Store};
 
-use crate::support::{compact, flush, get, mutable, open, put};
+use crate::support::{compact, files, flush, get, manual, mutable, open, put, refused};
 
 #[test]
 fn b044_the_largest_numbers_are_refused_or_taken() {
@@ -39,4 +39,52 @@ fn b044_the_largest_numbers_are_refused_or_taken() {
     map.put("b", "2", Durability::Synced).unwrap();
     assert_eq!(get(&map, "a"), Some(b"1".to_vec()));
     assert_eq!(map.iter().unwrap().count(), 2);
+}
+
+#[test]
+fn b044_what_creation_fixed_is_refused_with_both_values() {
+    let env = Env::in_memory();
+    let created = manual().hash_bits(20).family_seed([7; 16]);
+    let store = open(&env, created.clone());
+    put(&mutable(&store, "map"), "a", "1");
+    // A keyspace's kind, while the store is open.
+    let error = refused(store.keyspace("map", KeyspaceOptions::write_once()));
+    assert_fixed(&error, "kind", "Mutable", "WriteOnce");
+    store.close().unwrap();
+    drop(store);
+    let before = files(&env);
+    for read_only in [false, true] {
+        let asked = |options: Options| {
+            let options = options.read_only(read_only);
+            refused(Store::open_with(env.clone(), options))
+        };
+        assert_fixed(
+            &asked(created.clone().hash_bits(46)),
+            "hash_bits",
+            "20",
+            "46",
+        );
+        let seeds = ["07".repeat(16), "08".repeat(16)];
+        let error = asked(created.clone().family_seed([8; 16]));
+        assert_fixed(&error, "family_seed", &seeds[0], &seeds[1]);
+    }
+    assert!(files(&env) == before);
+    // Who says nothing takes what is there, and who asks for it too.
+    for options in [manual(), created] {
+        let store = open(&env, options);
+        assert_eq!(get(&mutable(&store, "map"), "a"), Some(b"1".to_vec()));
+    }
+}
+
+fn assert_fixed(error: &sealstone::Error, name: &'static str, stored: &str, asked: &str) {
+    let kind = ErrorKind::IncompatibleOptions {
+        name,
+        stored: stored.into(),
+        asked: asked.into(),
+    };
+    assert_eq!(*error.kind(), kind, "{error}");
+    let text = error.to_string();
+    for part in [name, stored, asked, "stored value"] {
+        assert!(text.contains(part), "{text}");
+    }
 }

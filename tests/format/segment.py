@@ -33,7 +33,7 @@ class File:
         return struct.unpack_from("<" + form, self.data, at)
 
     def version(self, magic, version, expected, at):
-        self.need(magic == expected and version, at, "magic or version")
+        self.need(magic == expected, at, "magic")
         self.need(version == 1, at, f"version {version}", 2)
 
     def head(self, magic, features_at):

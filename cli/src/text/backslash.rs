@@ -28,6 +28,12 @@ pub struct Scanner {
     unescaped: bool,
 }
 
+impl Default for Scanner {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Scanner {
     /// A scanner at the start of a line.
     pub fn new() -> Self {

@@ -41,6 +41,9 @@ pub struct DiskOptions {
     pub descriptors_max: u64,
     /// How unkind it is where a failing call leaves a choice.
     pub strength: Strength,
+    /// Listings come in an order that this seed decides, another one each time. `None`: sorted, as backends
+    /// promise; who gets by without that promise does not hang on a backend that sorts as text.
+    pub listing_seed: Option<u64>,
     /// The drive's cache lies: no sync makes anything durable. Only to show what breaks.
     pub sync_is_a_lie: bool,
 }
@@ -52,6 +55,7 @@ impl Default for DiskOptions {
             capacity_bytes: 1 << 40,
             descriptors_max: 1024,
             strength: Strength::Honest,
+            listing_seed: None,
             sync_is_a_lie: false,
         }
     }

@@ -46,7 +46,9 @@ impl SimDisk {
     pub fn raw_listing(&self) -> Vec<FileName> {
         let core = self.core.lock();
         let mut names: Vec<FileName> = core.state.names().keys().copied().collect();
-        let mut random = SmallRandom::new(core.options.seed ^ core.calls[Call::List as usize]);
+        let seed = core.options.listing_seed.unwrap_or(core.options.seed);
+        let calls = core.calls[Call::List as usize];
+        let mut random = SmallRandom::new(seed ^ calls.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         for end in (1..names.len()).rev() {
             names.swap(end, random.below(end as u64 + 1) as usize);
         }
@@ -151,7 +153,9 @@ impl Vfs for SimDisk {
             core.note(Call::List, None, [0; 3], &[]);
         }
         let mut names = self.raw_listing();
-        names.sort_unstable();
+        if self.options().listing_seed.is_none() {
+            names.sort_unstable();
+        }
         Ok(Listing { names, foreign: 0 })
     }
 

@@ -37,6 +37,8 @@ pub struct RunLimits {
     pub strength: Option<Strength>,
     /// Most steps of a life, if lower than the drawn number.
     pub steps_max: Option<u32>,
+    /// Whether syncs do nothing: an error that is planted in the machine, for tests of the checks.
+    pub lying: bool,
     /// Whether every step and call is written down.
     pub trace: bool,
     /// Whether the last steps are kept for a report; a failing run is made again with it.
@@ -79,6 +81,20 @@ pub struct RunReport {
     pub trace: Vec<String>,
     /// The run as a plan, if asked for.
     pub plan: Vec<String>,
+}
+
+impl RunReport {
+    /// The plan's text. The step at which a rule broke is no longer tried: its error is the failure.
+    pub fn plan_text(&self) -> String {
+        let mut lines = self.plan.clone();
+        if let (Some(_), Some(last)) = (&self.failure, lines.last_mut())
+            && let Some(step) = last.strip_prefix("try ")
+        {
+            *last = step.to_string();
+        }
+        lines.push("expect model".into());
+        lines.join("\n") + "\n"
+    }
 }
 
 /// Why a life stopped.
@@ -181,6 +197,9 @@ pub fn run<S: Subject>(choices: Choices, base: &S::Options, limits: &RunLimits) 
         held: VecDeque::new(),
         newest: 0,
     };
+    run.env
+        .disk
+        .set_options(|disk| disk.sync_is_a_lie = limits.lying);
     run.plan_head(seed);
     if limits.trace {
         run.env.disk.start_trace();
@@ -360,7 +379,11 @@ impl<S: Subject> Run<S> {
         if self.damaged {
             self.model.durable = 0;
         }
-        self.model.recover(recovered)?;
+        // Of a damaged store, what nobody wrote is the damage not seen.
+        if let Err(found) = self.model.recover(recovered) {
+            let rule = self.read_rule(found.rule);
+            return Err(Violation::new(rule, found.what).into());
+        }
         self.mix(recovered);
         let mut open = Open {
             walks: Vec::new(),

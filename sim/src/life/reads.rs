@@ -1,6 +1,6 @@
 //! Steps that read: every answer is compared with the model's state of that moment.
 
-use super::{Lived, Open, Run, Walk};
+use super::{End, Lived, Open, Run, Walk};
 use crate::choices::Purpose;
 use crate::model::Violation;
 use crate::plan::text::show_bytes;
@@ -10,6 +10,16 @@ use crate::subject::{Figures, Subject};
 const HELD_MAX: usize = 6;
 /// Keys read one by one after an open that is not the last.
 const KEYS_LOOKED_AT: usize = 16;
+
+/// What a snapshot or an iterator reads stays: that it is damaged or gone without a fault is S8.
+pub(super) fn of_view<T>(answer: Lived<T>) -> Lived<T> {
+    answer.map_err(|end| match end {
+        End::Broken(violation) if violation.rule == "S6" => {
+            End::Broken(Violation::new("S8", violation.what))
+        }
+        end => end,
+    })
+}
 
 impl<S: Subject> Run<S> {
     pub(super) fn get(&mut self, open: &mut Open<S>) -> Lived<()> {
@@ -111,12 +121,12 @@ impl<S: Subject> Run<S> {
         }
         if whole {
             let answer = open.subject.view_scan(view, keyspace, false);
-            if let Some(items) = self.settled(open, answer)? {
+            if let Some(items) = of_view(self.settled(open, answer))? {
                 self.model.check_scan(rule, (keyspace, false), at, &items)?;
             }
         } else {
             let answer = open.subject.view_get(view, keyspace, &key);
-            if let Some(value) = self.settled(open, answer)? {
+            if let Some(value) = of_view(self.settled(open, answer))? {
                 self.model
                     .check_get(rule, (keyspace, &key), at, value.as_deref())?;
             }
@@ -169,7 +179,7 @@ impl<S: Subject> Run<S> {
             Ok(item) => item,
             Err(stop) => {
                 open.walks.remove(index);
-                return self.settled::<()>(open, Err(stop)).map(drop);
+                return of_view(self.settled::<()>(open, Err(stop))).map(drop);
             }
         };
         if got != right {

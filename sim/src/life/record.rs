@@ -39,6 +39,12 @@ impl<S: Subject> Run<S> {
             if run.swarm.strength == Strength::Adversarial {
                 lines.push("disk adversarial".into());
             }
+            if run.env.disk.options().sync_is_a_lie {
+                lines.push("disk lying".into());
+            }
+            if let Some(seed) = run.swarm.listing_seed {
+                lines.push(format!("disk listings {seed}"));
+            }
             lines.extend(S::plan_options(&run.options));
             lines
         });

@@ -5,6 +5,7 @@ use std::time::Duration;
 use sealstone::env::PressureLevel;
 use sealstone::types::KeyspaceKind;
 
+use super::reads::of_view;
 use super::{End, Kind, Lived, Open, Run};
 use crate::choices::Purpose;
 use crate::model::{Op, Verdict, Violation};
@@ -119,6 +120,10 @@ impl<S: Subject> Run<S> {
             return Ok(());
         }
         self.newest = newest;
+        if open.subject.newest_is_folded() {
+            self.hit("fold");
+            return self.check_everything(open, false);
+        }
         self.check_installed(open)
     }
 
@@ -153,8 +158,9 @@ impl<S: Subject> Run<S> {
                 "{}{number:06}",
                 "a-long-prefix-that-all-keys-share/".repeat(2)
             ),
-            _ if number == 0 => String::new(),
-            _ => format!("{number:x}-{}", "x".repeat((number * 7 % 61) as usize)),
+            2 if number == 0 => String::new(),
+            2 => format!("{number:x}-{}", "x".repeat((number * 7 % 61) as usize)),
+            _ => return (keyspace as usize, binary_key(number)),
         };
         (keyspace as usize, key.into_bytes())
     }
@@ -423,7 +429,7 @@ impl<S: Subject> Run<S> {
         }
         match open.subject.at_rest(&self.env.disk) {
             Ok(()) => Ok(()),
-            Err(what) => Err(Violation::new("S9", what).into()),
+            Err((rule, what)) => Err(Violation::new(rule, what).into()),
         }
     }
 
@@ -440,7 +446,7 @@ impl<S: Subject> Run<S> {
                 .map(|keyspace| open.subject.view_scan(view, keyspace, false))
                 .collect();
             for (keyspace, answer) in answers.into_iter().enumerate() {
-                if let Some(items) = self.settled(open, answer)? {
+                if let Some(items) = of_view(self.settled(open, answer))? {
                     let rule = self.read_rule("S8");
                     self.model.check_scan(rule, (keyspace, false), at, &items)?;
                 }
@@ -489,6 +495,18 @@ impl<S: Subject> Run<S> {
         }
         Err(Violation::new("S19", "background jobs never come to an end").into())
     }
+}
+
+/// Keys of one to eight bytes with the top bit set as often as not.
+fn binary_key(number: u32) -> Vec<u8> {
+    let mixed = u64::from(number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mut key = mixed.to_be_bytes()[..4 + number as usize % 5].to_vec();
+    // Short ones too, as long as they differ.
+    if number < 200 {
+        key = vec![number as u8 ^ 0xA5];
+        key.resize(1 + number as usize % 3, 0xFF);
+    }
+    key
 }
 
 fn unexplained(stop: &Stop) -> Violation {

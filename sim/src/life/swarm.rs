@@ -119,7 +119,7 @@ pub struct Swarm {
     pub steps_max: u32,
     /// Size of the key space.
     pub keys: u32,
-    /// 0: short keys, 1: a long shared prefix, 2: lengths of all magnitudes.
+    /// 0: short keys, 1: a long shared prefix, 2: lengths of all magnitudes, 3: bytes of all values.
     pub key_shape: u32,
     /// Values have up to `2^value_bits` bytes.
     pub value_bits: u32,
@@ -135,6 +135,8 @@ pub struct Swarm {
     pub capacity_bytes: Option<u64>,
     /// Descriptors, if they are short.
     pub descriptors: Option<u64>,
+    /// What permutes listings, if something does.
+    pub listing_seed: Option<u64>,
 }
 
 impl Swarm {
@@ -169,7 +171,7 @@ impl Swarm {
             lives: 1 + c.below(Purpose::Swarm, 5),
             steps_max: 20 + c.below(Purpose::Swarm, 380),
             keys: *c.pick(Purpose::Swarm, &[4, 16, 64, 200, 5000]),
-            key_shape: c.below(Purpose::Swarm, 3),
+            key_shape: c.below(Purpose::Swarm, 4),
             value_bits: 1 + c.below(Purpose::Swarm, 11),
             batch_max: *c.pick(Purpose::Swarm, &[1, 2, 4, 12]),
             synced_quarters: c.below(Purpose::Swarm, 5),
@@ -181,6 +183,9 @@ impl Swarm {
             descriptors: c
                 .chance(Purpose::Swarm, 1, 8)
                 .then(|| 12 + u64::from(c.below(Purpose::Swarm, 20))),
+            listing_seed: c
+                .chance(Purpose::Swarm, 1, 2)
+                .then(|| u64::from(c.below(Purpose::Swarm, u32::MAX))),
         }
     }
 
@@ -192,6 +197,7 @@ impl Swarm {
             strength: self.strength,
             capacity_bytes: self.capacity_bytes.unwrap_or(plain.capacity_bytes),
             descriptors_max: self.descriptors.unwrap_or(plain.descriptors_max),
+            listing_seed: self.listing_seed,
             ..plain
         }
     }
@@ -230,6 +236,9 @@ impl fmt::Display for Swarm {
         }
         if let Some(descriptors) = self.descriptors {
             write!(f, " descriptors={descriptors}")?;
+        }
+        if self.listing_seed.is_some() {
+            write!(f, " listings-permuted")?;
         }
         if self.rot {
             write!(f, " rot")?;

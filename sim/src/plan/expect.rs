@@ -253,6 +253,21 @@ fn unexpected(error: Error) -> Wrong {
     Wrong::Text(format!("not expected: {error:?}"))
 }
 
+/// The rule that an error breaks which no line of a plan expects, as in runs by seed.
+pub fn rule_of(step: &str, kind: &ErrorKind) -> &'static str {
+    match (step, kind) {
+        ("open" | "reopen", _) => "S6",
+        (
+            _,
+            ErrorKind::Corruption
+            | ErrorKind::MissingFile
+            | ErrorKind::UnsupportedVersion { .. }
+            | ErrorKind::NotAStore,
+        ) => "S6",
+        _ => "S17",
+    }
+}
+
 /// The name of an error's kind in plans.
 fn kind_name(kind: &ErrorKind) -> &'static str {
     match kind {
@@ -265,6 +280,7 @@ fn kind_name(kind: &ErrorKind) -> &'static str {
         ErrorKind::Locked => "Locked",
         ErrorKind::NotAStore => "NotAStore",
         ErrorKind::InvalidArgument => "InvalidArgument",
+        ErrorKind::IncompatibleOptions { .. } => "IncompatibleOptions",
         ErrorKind::Conflict => "Conflict",
         ErrorKind::Busy { .. } => "Busy",
         ErrorKind::TooLarge { .. } => "TooLarge",

@@ -171,7 +171,9 @@ impl Machine {
             && !self.env.disk.is_dead()
         {
             let what = format!("not expected: {error:?}");
-            self.error = Some((PlanFailure::new(node.line, &line, what), error));
+            let mut failure = PlanFailure::new(node.line, &line, what);
+            failure.rule = Some(super::expect::rule_of(first, error.kind()));
+            self.error = Some((failure, error));
         }
         self.after_step()
     }
@@ -329,7 +331,13 @@ impl Machine {
                 self.poll()?;
                 match reopened {
                     Ok(store) => self.take_store(&self.current.clone(), store)?,
-                    Err(error) => Err(error),
+                    Err(error) => {
+                        // The handle is closed all the same: its books are of no use any more.
+                        if let Some(opened) = self.stores.get_mut(&self.current) {
+                            opened.closed = true;
+                        }
+                        Err(error)
+                    }
                 }
             }
             ("crash", how) => {

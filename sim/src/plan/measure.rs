@@ -64,6 +64,7 @@ impl Machine {
                 (self.content(name).len() as i128, rest)
             }
             ["image-digest", rest @ ..] => (disk.content_digest().into(), rest),
+            ["trace-digest", rest @ ..] => (disk.digest().into(), rest),
             ["clock", rest @ ..] => {
                 let now = sealstone::env::Clock::monotonic(&*self.env.clock);
                 (now.as_millis() as i128, rest)

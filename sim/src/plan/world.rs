@@ -279,11 +279,19 @@ impl Machine {
             }
             ["lying"] => self.env.disk.set_options(|o| o.sync_is_a_lie = true),
             ["truthful"] => self.env.disk.set_options(|o| o.sync_is_a_lie = false),
+            ["listings", "sorted"] => self.env.disk.set_options(|o| o.listing_seed = None),
+            ["listings", seed] => {
+                let seed = self.size(seed)?;
+                self.env.disk.set_options(|o| o.listing_seed = Some(seed));
+            }
             ["seed", seed] => {
                 let seed = self.size(seed)?;
                 self.env.reseed(seed);
             }
-            _ => return Err("disk honest, adversarial, lying, truthful, seed N".into()),
+            _ => {
+                let words = "disk honest, adversarial, lying, truthful, listings N, seed N";
+                return Err(words.into());
+            }
         }
         Ok(())
     }

@@ -111,7 +111,7 @@ fn header_table() {
         ("short", whole[..63].to_vec(), ErrorKind::Corruption),
         ("zeros", vec![0; CAPACITY as usize], ErrorKind::Corruption),
         ("magic", edited(0, b"SEALLOG2", true), ErrorKind::Corruption),
-        ("version 0", edited(8, &[0], true), ErrorKind::Corruption),
+        ("version 0", edited(8, &[0], true), newer(0)),
         ("newer", edited(8, &[2], true), newer(2)),
         ("newer, other head", edited(8, &[9], false), newer(9)),
         ("feature", edited(60, &[1], true), newer(2)),

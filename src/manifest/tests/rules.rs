@@ -176,6 +176,9 @@ fn any_small_change() -> impl Strategy<Value = Change> {
         (1_u64..8).prop_map(|number| Change::AddSegment(segment(number))),
         (1_u64..8).prop_map(|number| Change::DropLog { number }),
         (1_u64..8).prop_map(|number| Change::DropSegment { number }),
+        (1_u64..8).prop_map(|number| Change::DropPart { number }),
+        (1_u64..8, 0_u16..3)
+            .prop_map(|(number, part)| Change::AddSegment(part_of_run(number, part))),
         (1_u64..8, 0_u64..9).prop_map(|(number, durable_through)| Change::MarkLog {
             number,
             durable_through
@@ -236,5 +239,44 @@ fn counts_that_can_not_be_added_to_are_corruption() {
         enlarge(&mut state);
         let refused = state.check_whole().expect_err("too large");
         assert_eq!(refused.kind(), &ErrorKind::Corruption);
+    }
+}
+
+#[test]
+fn segments_that_their_files_can_not_hold_are_corruption() {
+    let base = states()[2].clone();
+    let entry = segment(base.next_number);
+    let insert = |entry: SegmentMeta| {
+        let changes = vec![
+            Change::NextNumber(entry.number + 1),
+            Change::FlushedThrough(base.flushed_through.max(entry.counts.max_sequence)),
+            Change::AddSegment(entry),
+        ];
+        try_apply(&base, changes).map(drop)
+    };
+    insert(entry.clone()).expect("holds");
+    let wrong: [fn(&mut SegmentMeta); 6] = [
+        |entry| entry.counts.records = entry.file_len / 32 + 1,
+        |entry| entry.counts.records = u64::MAX,
+        |entry| entry.counts.key_bytes = entry.file_len + 1,
+        |entry| (entry.counts.key_bytes, entry.counts.value_bytes) = (u64::MAX, 2),
+        |entry| entry.file_len = (1 << 48) + 1,
+        |entry| entry.identity.generation_hi = u64::MAX,
+    ];
+    for change in wrong {
+        let mut entry = entry.clone();
+        change(&mut entry);
+        let refused = insert(entry.clone()).expect_err("can't be held");
+        assert_eq!(refused.kind(), &ErrorKind::Corruption, "{entry:?}");
+    }
+    for (durable_through, first_generation) in [(u64::MAX, 0), (0, u64::MAX)] {
+        let log = LogEntry {
+            durable_through,
+            first_generation,
+            ..LogEntry::spare(base.next_number, base.incarnation)
+        };
+        let changes = vec![Change::NextNumber(log.number + 1), Change::AddLog(log)];
+        let refused = try_apply(&base, changes).expect_err("nothing counts to it");
+        assert_eq!(refused.kind(), &ErrorKind::Corruption, "{log:?}");
     }
 }

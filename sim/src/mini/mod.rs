@@ -1,4 +1,14 @@
-//! A miniature engine: a log that is rewritten at every open. It exists to test the simulator.
+//! Miniature engines. They exist to test the simulator: each has errors that can be planted, and each
+//! error must be reported under its rule; without one, everything must hold.
+//!
+//! | module | engine |
+//! |---|---|
+//! | here | a log that is rewritten at every open |
+//! | [`tree`] | logs, flushed segments, merges, filters, snapshots: what an LSM tree has |
+//! | [`paged`] | one file with a head that says where everything is |
+//! | [`values`] | an index log beside a file of values whose space is used again |
+//!
+//! The one here:
 //!
 //! ```text
 //! MANIFEST: crc32c u32 | log number u64
@@ -8,18 +18,23 @@
 //! Open reads the log, writes the whole state as one frame into a new log, makes it durable, and then
 //! switches the manifest by rename. A [`Plant`] breaks one of its rules; each must be caught.
 
-use std::collections::BTreeMap;
+mod frames;
+pub mod paged;
+pub mod tree;
+pub mod values;
+
 use std::sync::Arc;
 
-use sealstone::env::io::{read_up_to_at, uninterrupted, write_all_at};
-use sealstone::env::{Env, File, FileKind, FileName, IoError, IoErrorKind, IoResult, LockGuard};
-use sealstone::env::{LockMode, OpenMode};
+use sealstone::env::io::{uninterrupted, write_all_at};
+use sealstone::env::{Env, File, FileKind, FileName, IoResult, LockGuard, LockMode, OpenMode};
 use sealstone::sync::Mutex;
 use sealstone::types::KeyspaceKind;
 
 use crate::choices::Choices;
 use crate::model::Op;
 use crate::subject::{Answer, Item, Stop, StopKind, Subject};
+
+use self::frames::{Table, frame, items_of, poison, read_all, read_named, replay, stop};
 
 /// A deliberate error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,8 +82,6 @@ impl Plant {
     ];
 }
 
-type Table = BTreeMap<(usize, Vec<u8>), Option<Vec<u8>>>;
-
 struct Inner {
     table: Table,
     sequence: u64,
@@ -87,106 +100,6 @@ pub struct Mini {
     plant: Plant,
     recovered: u64,
     _lock: Box<dyn LockGuard>,
-}
-
-fn stop(error: IoError) -> Stop {
-    Stop::new(
-        if error.kind == IoErrorKind::NoSpace {
-            StopKind::Refused
-        } else {
-            StopKind::Io
-        },
-        error,
-    )
-}
-
-fn poison(error: IoError) -> Stop {
-    Stop::new(StopKind::Poisoned, error)
-}
-
-fn frame(number: u64, sequence: u64, table: &Table) -> Vec<u8> {
-    let mut body = Vec::new();
-    for ((keyspace, key), value) in table {
-        body.extend((*keyspace as u32).to_le_bytes());
-        body.extend((key.len() as u32).to_le_bytes());
-        body.extend(
-            value
-                .as_ref()
-                .map_or(u32::MAX, |v| v.len() as u32)
-                .to_le_bytes(),
-        );
-        body.extend(key);
-        body.extend(value.iter().flatten());
-    }
-    let mut rest = (body.len() as u32).to_le_bytes().to_vec();
-    rest.extend(sequence.to_le_bytes());
-    rest.extend(body);
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&number.to_le_bytes()), &rest);
-    [&crc.to_le_bytes()[..], &rest].concat()
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<usize> {
-    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize)
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
-}
-
-/// Applies the frame at `at` if it is whole; returns where the next one starts.
-fn replay(
-    bytes: &[u8],
-    at: usize,
-    number: u64,
-    trusting: bool,
-    table: &mut Table,
-    last: &mut u64,
-) -> Option<usize> {
-    let end = at + 16 + u32_at(bytes, at + 4)?;
-    let rest = bytes.get(at + 4..end)?;
-    let sequence = u64_at(bytes, at + 8)?;
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&number.to_le_bytes()), rest);
-    if sequence <= *last || (!trusting && u32_at(bytes, at)? != crc as usize) {
-        return None;
-    }
-    let mut from = at + 16;
-    while from < end {
-        let keyspace = u32_at(bytes, from)?;
-        let (key_len, value_len) = (u32_at(bytes, from + 4)?, u32_at(bytes, from + 8)?);
-        let key = bytes.get(from + 12..from + 12 + key_len)?.to_vec();
-        from += 12 + key_len;
-        let value = match value_len == u32::MAX as usize {
-            true => None,
-            false => Some(bytes.get(from..from + value_len)?.to_vec()),
-        };
-        from += value.as_ref().map_or(0, Vec::len);
-        table.insert((keyspace, key), value);
-    }
-    *last = sequence;
-    Some(end)
-}
-
-fn read_all(env: &Env, name: FileName) -> IoResult<Vec<u8>> {
-    let file = uninterrupted(|| env.vfs.open(name, OpenMode::Read))?;
-    let mut bytes = vec![0; file.len()? as usize];
-    let count = read_up_to_at(&*file, &mut bytes, 0)?;
-    bytes.truncate(count);
-    Ok(bytes)
-}
-
-/// The log that the manifest names; `None` for a new store.
-fn read_manifest(env: &Env) -> Answer<Option<u64>> {
-    let bytes = match read_all(env, FileName::MANIFEST) {
-        Err(error) if error.kind == IoErrorKind::NotFound => return Ok(None),
-        result => result.map_err(stop)?,
-    };
-    let number = u64_at(&bytes, 4);
-    match number {
-        Some(n) if u32_at(&bytes, 0) == Some(crc32c::crc32c(&n.to_le_bytes()) as usize) => {
-            Ok(Some(n))
-        }
-        _ => Err(Stop::new(StopKind::Damaged, "the manifest is damaged")),
-    }
 }
 
 /// Writes the state into a new log and makes it the store's log.
@@ -230,7 +143,7 @@ impl Mini {
         let vfs = &*env.vfs;
         vfs.create_root().map_err(stop)?;
         let lock = uninterrupted(|| vfs.try_lock(LockMode::Exclusive)).map_err(stop)?;
-        let named = read_manifest(env)?;
+        let named = read_named(env)?;
         let listing = uninterrupted(|| vfs.list()).map_err(stop)?;
         let (mut table, mut sequence, mut valid) = (Table::new(), 0, 0);
         let mut next = 1 + named.unwrap_or(0);
@@ -373,17 +286,7 @@ impl Subject for Mini {
     }
 
     fn scan(&self, keyspace: usize, reverse: bool) -> Answer<Vec<Item>> {
-        let inner = self.inner.lock();
-        let range = inner
-            .table
-            .range((keyspace, Vec::new())..(keyspace + 1, Vec::new()));
-        let mut items: Vec<Item> = range
-            .filter_map(|((_, key), value)| Some((key.clone(), value.clone()?)))
-            .collect();
-        if reverse {
-            items.reverse();
-        }
-        Ok(items)
+        Ok(items_of(&self.inner.lock().table, keyspace, reverse))
     }
 
     fn seal(&self) -> Answer<()> {
