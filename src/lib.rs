@@ -88,7 +88,7 @@ pub use engine::ticket::Ticket;
 pub use error::{Error, ErrorKind, PinInfo, Result};
 pub use iter::Iter;
 pub use keyspace::{Keyspace, KeyspaceInfo};
-pub use options::{Background, Durability, KeyspaceOptions, Options};
+pub use options::{Background, Durability, Fold, KeyspaceOptions, Options};
 pub use snapshot::Snapshot;
 pub use stats::{Audit, Cut, MemoryStats, OpenReport, RunAudit, Stats};
 pub use store::Store;

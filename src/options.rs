@@ -28,6 +28,23 @@ pub enum Background {
     Manual,
 }
 
+/// Whether the indexes of old segments are merged, so that a lookup does not age with their number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fold {
+    /// When a level has that many runs, 2 to 64, they become one run of the next level. More of them mean
+    /// less written and more filters a lookup tests: with n segments and r runs, about r filters for each
+    /// of log_r(n) levels.
+    Runs(u8),
+    /// Never: a lookup tests a filter for each segment. Runs that were folded stay.
+    Off,
+}
+
+impl Default for Fold {
+    fn default() -> Self {
+        Self::Runs(8)
+    }
+}
+
 /// What an acknowledged write means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
@@ -70,6 +87,9 @@ pub struct Options {
     key_fence_bytes: u32,
     manifest_roll_bytes: u64,
     retry_delay: Duration,
+    fold: Fold,
+    fold_bytes: u64,
+    run_part_records: u32,
 }
 
 impl Default for Options {
@@ -99,6 +119,9 @@ impl Default for Options {
             key_fence_bytes: 4096,
             manifest_roll_bytes: 1 << 20,
             retry_delay: Duration::from_millis(500),
+            fold: Fold::default(),
+            fold_bytes: 1 << 20,
+            run_part_records: 4 << 20,
         }
     }
 }
@@ -176,6 +199,13 @@ impl Options {
         manifest_roll_bytes: u64 => |o, v| o.manifest_roll_bytes = v;
         /// How long a failed background job waits before it is tried again. Default: 500 ms.
         retry_delay: Duration => |o, v| o.retry_delay = v;
+        /// Whether and when the indexes of old segments are merged. Default: eight runs at a time.
+        fold: Fold => |o, v| o.fold = v;
+        /// Memory for the entries of a fold's step. Default: 1 MiB.
+        fold_bytes: u64 => |o, v| o.fold_bytes = v;
+        /// Entries of a folded run's index in one file, about: a larger index is split by hash. Default:
+        /// 4 Mi (about 60 MiB).
+        run_part_records: u32 => |o, v| o.run_part_records = v;
     }
 
     /// Sizes so small that a few hundred operations reach every shape and limit. For simulations.
@@ -197,6 +227,9 @@ impl Options {
             .cursor_buffer_bytes(512)
             .key_fence_bytes(128)
             .manifest_roll_bytes(2048)
+            .fold(Fold::Runs(3))
+            .fold_bytes(1024)
+            .run_part_records(64)
             .family_seed([7; 16])
     }
 
@@ -246,6 +279,16 @@ impl Options {
             self.manifest_roll_bytes,
             256,
             1 << 32,
+        )?;
+        if let Fold::Runs(runs) = self.fold {
+            range("fold runs", runs.into(), 2, 64)?;
+        }
+        range("fold_bytes", self.fold_bytes, 768, 1 << 32)?;
+        range(
+            "run_part_records",
+            self.run_part_records.into(),
+            16,
+            1 << 30,
         )?;
         for (name, size) in [
             ("seal_bytes", self.seal_bytes),
@@ -309,6 +352,12 @@ impl Options {
             key_fence_bytes: self.key_fence_bytes,
             manifest_roll_bytes: self.manifest_roll_bytes,
             retry_delay: self.retry_delay,
+            fold_runs: match self.fold {
+                Fold::Runs(runs) => Some(runs),
+                Fold::Off => None,
+            },
+            fold_bytes: self.fold_bytes,
+            run_part_records: self.run_part_records,
             key_bytes_max: KEY_BYTES_MAX.min(self.chunk_bytes as usize - 16),
         })
     }
@@ -342,6 +391,10 @@ pub(crate) struct Settings {
     pub key_fence_bytes: u32,
     pub manifest_roll_bytes: u64,
     pub retry_delay: Duration,
+    /// Runs that make a fold; none: no folds.
+    pub fold_runs: Option<u8>,
+    pub fold_bytes: u64,
+    pub run_part_records: u32,
     pub key_bytes_max: usize,
 }
 

@@ -161,6 +161,16 @@ pub struct Stats {
     pub filter_loads: u64,
     /// Filters freed for newer ones.
     pub filter_frees: u64,
+    /// Runs folded into others, or made again because they were damaged.
+    pub folds: u64,
+    /// Bytes that folds have written.
+    pub fold_bytes: u64,
+    /// Reads that folds have made.
+    pub fold_reads: u64,
+    /// Barriers of folds beside those of the manifest.
+    pub fold_syncs: u64,
+    /// Folds that were started over after a failure.
+    pub fold_retries: u64,
     /// Manifest edits.
     pub manifest_edits: u64,
     /// Manifests written anew.
@@ -180,6 +190,8 @@ pub struct RunAudit {
     pub generations: (u64, u64),
     /// Its segments' file numbers, newest first.
     pub segments: Vec<u64>,
+    /// The file numbers of its index, by hash prefix; at level 0 that of its segment.
+    pub parts: Vec<u64>,
     /// Its entries.
     pub records: u64,
 }
@@ -293,6 +305,7 @@ impl Engine {
             filters_resident,
             fence_bytes: version
                 .segments()
+                .chain(version.folded_parts())
                 .filter_map(|segment| segment.known_tail())
                 .map(|tail| size_of_val(tail.page_fences()) as u64)
                 .sum(),
@@ -335,6 +348,11 @@ impl Engine {
             unlink_failures: counters.unlink_failures.get(),
             filter_loads: counters.filter_loads.get(),
             filter_frees: counters.filter_frees.get(),
+            folds: counters.folds.get(),
+            fold_bytes: counters.fold_bytes.get(),
+            fold_reads: counters.fold_reads.get(),
+            fold_syncs: counters.fold_syncs.get(),
+            fold_retries: counters.fold_retries.get(),
             manifest_edits: counters.manifest_edits.get(),
             manifest_rolls: counters.manifest_rolls.get(),
             poisoned: self.poison.get().is_some(),
@@ -358,6 +376,9 @@ impl Engine {
         if let Some(job) = &self.flush.lock().current {
             job.descriptors(&mut names);
         }
+        if let Some(job) = &self.fold.lock().current {
+            job.descriptors(&mut names);
+        }
         let commit = self.commit.lock();
         names.extend(
             commit
@@ -376,8 +397,17 @@ impl Engine {
 
     pub(crate) fn audit(&self) -> Audit {
         let version = self.version.load_full();
-        let unlinks: Vec<_> = self.maintenance.lock().unlinks.iter().copied().collect();
-        let mut files = unlinks.clone();
+        let mut files = Vec::new();
+        let unlinks: Vec<_> = {
+            let maintenance = self.maintenance.lock();
+            let leaving = maintenance.folds.leaving.iter();
+            files.extend(leaving.map(|part| part.name()));
+            maintenance.unlinks.iter().copied().collect()
+        };
+        files.extend_from_slice(&unlinks);
+        if let Some(job) = &self.fold.lock().current {
+            job.files(&mut files);
+        }
         let issued;
         {
             let commit = self.commit.lock();
@@ -398,7 +428,8 @@ impl Engine {
         files.extend(
             version
                 .segments()
-                .map(|segment| FileName::segment(segment.number())),
+                .chain(version.folded_parts())
+                .map(|segment| segment.name()),
         );
         files.extend([FileName::MANIFEST, FileName::LOCK]);
         files.sort();
@@ -423,6 +454,7 @@ impl Engine {
                 .iter()
                 .map(|segment| segment.number())
                 .collect(),
+            parts: run.parts().iter().map(|part| part.number()).collect(),
             records: run
                 .segments()
                 .iter()

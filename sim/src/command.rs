@@ -35,6 +35,8 @@ struct Arguments {
     only: Option<u32>,
     check: bool,
     failures: Option<usize>,
+    seconds: Option<u64>,
+    lies: bool,
 }
 
 fn parse(arguments: &[String]) -> Result<Arguments, String> {
@@ -49,6 +51,10 @@ fn parse(arguments: &[String]) -> Result<Arguments, String> {
             parsed.check = true;
             continue;
         }
+        if name == "--lies" {
+            parsed.lies = true;
+            continue;
+        }
         let value = rest.next().ok_or_else(|| format!("{name} needs a value"))?;
         let number = || {
             value
@@ -57,6 +63,7 @@ fn parse(arguments: &[String]) -> Result<Arguments, String> {
         };
         match name.as_str() {
             "--seed" => parsed.seed = Some(number()?),
+            "--seconds" => parsed.seconds = Some(number()?),
             "--jobs" => parsed.jobs = Some(number()?.max(1) as usize),
             "--rounds" => parsed.rounds = Some(number()? as u32),
             "--only" => parsed.only = Some(number()? as u32),
@@ -87,10 +94,25 @@ fn parse(arguments: &[String]) -> Result<Arguments, String> {
 /// Arguments that make no sense, or a file that can't be written.
 pub fn execute(arguments: &[String]) -> Result<bool, String> {
     let Some((command, rest)) = arguments.split_first() else {
-        return Err("commands: sweep, run, replay, shrink, digest, exhaust, plants".into());
+        return Err(
+            "commands: sweep, run, replay, shrink, digest, exhaust, plants, age, pool, kill".into(),
+        );
     };
     if command == "replay" {
         return crate::corpus::replay(rest);
+    }
+    if command == "kill-child" {
+        // What `kill` starts: ends by a signal or with an error.
+        let orders = crate::real::child::Orders::parse(rest)?;
+        return crate::real::child::run(&orders)
+            .map(|()| true)
+            .map_err(|error| error.to_string());
+    }
+    if command == "pool" {
+        return crate::pool::command::execute(rest);
+    }
+    if command == "age" {
+        return crate::age::command::execute(rest);
     }
     let parsed = parse(rest)?;
     match command.as_str() {
@@ -100,7 +122,28 @@ pub fn execute(arguments: &[String]) -> Result<bool, String> {
         "digest" => run_digest(&parsed),
         "exhaust" => run_exhaust(&parsed),
         "plants" => run_plants(&parsed, &arguments.join(" ")),
+        "kill" => run_kill(&parsed),
         other => Err(format!("no command {other}")),
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "it starts itself again")]
+fn run_kill(parsed: &Arguments) -> Result<bool, String> {
+    let options = crate::real::kill::KillOptions {
+        command: std::env::current_exe().map_err(|error| error.to_string())?,
+        time: Duration::from_secs(parsed.seconds.unwrap_or(60)),
+        seed: parsed.seed.unwrap_or(1),
+        lies: parsed.lies,
+    };
+    match crate::real::kill::run(&options) {
+        Ok(report) => {
+            println!("{report:?}");
+            Ok(true)
+        }
+        Err(what) => {
+            println!("{what}");
+            Ok(false)
+        }
     }
 }
 
@@ -137,7 +180,7 @@ fn run_sweep(parsed: &Arguments, line: &str) -> Result<bool, String> {
         report.steps as f64 / seconds
     );
     if let Some(file) = &parsed.json {
-        write(file, &figures("sweep", line, &row))?;
+        write(file, &figures("sealstone-sim sweep", line, &[row]))?;
     }
     let dead = if report.seeds < SEEDS_FOR_ALL {
         Vec::new()
@@ -150,14 +193,16 @@ fn run_sweep(parsed: &Arguments, line: &str) -> Result<bool, String> {
     Ok(report.failures.is_empty() && dead.is_empty())
 }
 
-/// Figures as every tool writes them.
-fn figures(command: &str, line: &str, rows: &str) -> String {
+/// The object that a tool writes its figures as.
+pub fn figures(tool: &str, arguments: &str, rows: &[String]) -> String {
     format!(
-        "{{\"tool\":\"sealstone-sim {command}\",\"commit\":\"{}\",\"machine\":\"{} {}\",\
-         \"arguments\":\"{line}\",\"rows\":[{rows}]}}\n",
+        "{{\"tool\":\"{tool}\",\"commit\":\"{}\",\"machine\":\"{} {}\",\
+         \"arguments\":\"{}\",\"rows\":[{}]}}\n",
         env!("SEALSTONE_COMMIT"),
         std::env::consts::OS,
-        std::env::consts::ARCH
+        std::env::consts::ARCH,
+        arguments.replace('\\', "\\\\").replace('"', "\\\""),
+        rows.join(",")
     )
 }
 
@@ -304,7 +349,7 @@ fn run_plants(parsed: &Arguments, line: &str) -> Result<bool, String> {
     println!("{count} plants, seeds to catch: {median} in the median, {most} at most");
     if let Some(file) = &parsed.json {
         let rows: Vec<String> = rows.iter().map(plants::Row::json).collect();
-        write(file, &figures("plants", line, &rows.join(",")))?;
+        write(file, &figures("sealstone-sim plants", line, &rows))?;
     }
     Ok(well)
 }
@@ -321,11 +366,12 @@ pub fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (result, start.elapsed().max(Duration::from_nanos(1)))
 }
 
+/// Writes a report; `-` is the standard output.
 #[allow(
     clippy::disallowed_methods,
     reason = "a command writes the file that it was told to"
 )]
-fn write(file: &str, text: &str) -> Result<(), String> {
+pub(crate) fn write(file: &str, text: &str) -> Result<(), String> {
     if file == "-" {
         print!("{text}");
         return Ok(());

@@ -1,6 +1,7 @@
 //! The deterministic simulator of sealstone: a disk that lies as real disks lie, a model, and
 //! runners that drive an engine through crashes and compare every answer.
 
+pub mod age;
 pub mod choices;
 pub mod command;
 pub mod corpus;
@@ -8,11 +9,14 @@ pub mod disk;
 pub mod env;
 pub mod explore;
 pub mod faults;
+pub mod heap;
 pub mod life;
 pub mod mini;
 pub mod model;
 pub mod plan;
 pub mod plants;
+pub mod pool;
+pub mod real;
 pub mod script;
 pub mod shrink;
 pub mod store;

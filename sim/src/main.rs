@@ -9,17 +9,22 @@
 //! sealstone-sim digest --seed N [--strength S]
 //! sealstone-sim exhaust [--rounds N] [--jobs N]
 //! sealstone-sim plants [--only ID] [--check] [--seeds A..B] [--jobs N] [--json FILE]
+//! sealstone-sim kill [--seconds N] [--seed N] [--lies]
+//! sealstone-sim pool [--workload W] [--policy NAME|all] [--trace FILE] [--record FILE] [--json FILE]
+//! sealstone-sim age [--writes N] [--reopenings N] [--seed N] [--seconds-max S] [--directory DIR]
+//!                   [--limit NAME=VALUE] [--json FILE|-]
 //! ```
 //! It ends with 0 only if every rule held.
 
 use std::process::ExitCode;
 
 use sealstone_sim::command;
+use sealstone_sim::heap::Counted;
 
 /// A run makes and drops thousands of small stores: with the system's allocator one second in seven
-/// goes there.
+/// goes there. Counted for `age`.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: Counted<mimalloc::MiMalloc> = Counted(mimalloc::MiMalloc);
 
 #[allow(clippy::disallowed_methods, reason = "a command reads its arguments")]
 fn main() -> ExitCode {

@@ -5,8 +5,8 @@ use std::cell::Cell;
 use sealstone::env::{Env, FileKind, FileName};
 use sealstone::types::KeyspaceKind;
 use sealstone::{
-    Audit, Batch, Durability, Error, ErrorKind, Iter, Keyspace, KeyspaceOptions, Options, Snapshot,
-    Store, Ticket, Value,
+    Audit, Batch, Durability, Error, ErrorKind, Fold, Iter, Keyspace, KeyspaceOptions, Options,
+    Snapshot, Store, Ticket, Value,
 };
 
 use crate::choices::{Choices, Purpose};
@@ -22,6 +22,8 @@ pub struct SimStore {
     wide_hash: bool,
     /// Readers' bounds and scan memory in the last audit.
     readers: Cell<(usize, u64)>,
+    /// Whether the newest file, at the last audit, was the index of a folded run.
+    folded: Cell<bool>,
 }
 
 const KEYSPACES: [(&str, KeyspaceKind); 2] = [
@@ -83,6 +85,7 @@ impl SimStore {
             keyspaces,
             wide_hash,
             readers: Cell::new((0, 0)),
+            folded: Cell::new(false),
         })
     }
 
@@ -158,7 +161,13 @@ impl Subject for SimStore {
             .output_buffer_bytes(*c.pick(Purpose::Swarm, &[512, 256, 4096]))
             .cursor_buffer_bytes(*c.pick(Purpose::Swarm, &[512, 256, 4096]))
             .key_fence_bytes(*c.pick(Purpose::Swarm, &[128, 64, 1024]))
-            .manifest_roll_bytes(*c.pick(Purpose::Swarm, &[2048, 256, 8192]));
+            .manifest_roll_bytes(*c.pick(Purpose::Swarm, &[2048, 256, 8192]))
+            .fold(*c.pick(
+                Purpose::Swarm,
+                &[Fold::Runs(3), Fold::Runs(2), Fold::Runs(8), Fold::Off],
+            ))
+            .fold_bytes(*c.pick(Purpose::Swarm, &[1024, 768, 65_536]))
+            .run_part_records(*c.pick(Purpose::Swarm, &[64, 16, 1024, 1 << 20]));
         match c.chance(Purpose::Swarm, 1, 4) {
             true => with_least_region(options),
             false => options,
@@ -388,8 +397,20 @@ impl Subject for SimStore {
         let audit = self.store.audit();
         check_audit(&audit, disk)?;
         self.readers.set((audit.pins.len(), audit.scan_bytes));
-        let segments = audit.runs.iter().flat_map(|run| &run.segments);
-        Ok(segments.max().copied().unwrap_or(0))
+        let newest = |level_zero: bool| {
+            let runs = audit
+                .runs
+                .iter()
+                .filter(|run| (run.level == 0) == level_zero);
+            runs.flat_map(|run| &run.parts).max().copied().unwrap_or(0)
+        };
+        let (fresh, folded) = (newest(true), newest(false));
+        self.folded.set(folded > fresh);
+        Ok(fresh.max(folded))
+    }
+
+    fn newest_is_folded(&self) -> bool {
+        self.folded.get()
     }
 }
 
@@ -517,7 +538,8 @@ fn check_descriptors(audit: &Audit, disk: &SimDisk) -> Result<(), (&'static str,
                 temporary: false,
                 ..name
             });
-            if name.kind == FileKind::Segment && count >= known {
+            let sealed = matches!(name.kind, FileKind::Segment | FileKind::Run);
+            if sealed && count >= known {
                 table += count - known;
             } else if count != known {
                 let what = format!("{name} is open {count} times, the audit says {known}");

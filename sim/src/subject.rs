@@ -95,6 +95,11 @@ pub trait Subject: Sized {
     /// Options for scripted runs.
     fn options() -> Self::Options;
 
+    /// Whether what the last audit called the newest file is an index that was folded from others.
+    fn newest_is_folded(&self) -> bool {
+        false
+    }
+
     /// Options drawn for a life: `base` are those of scripted runs, or, in a later life of a store,
     /// those it had before.
     fn draw_options(choices: &mut Choices, base: &Self::Options, life: u32) -> Self::Options;

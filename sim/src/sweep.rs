@@ -147,6 +147,7 @@ pub fn expected_hits() -> Vec<String> {
         "iterator",
         "job",
         "install",
+        "fold",
         "reopen",
         "read-only",
         "rot",

@@ -1,7 +1,7 @@
 //! Counters: always on, relaxed, read by `stats()`.
 
 use crate::segment::ReadCounts;
-use crate::sync::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{AtomicU64, Ordering, StaticUsize};
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ pub(crate) struct LookupStripe {
 
 /// Which stripe a thread counts in.
 fn stripe_of_thread() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    static NEXT: StaticUsize = StaticUsize::new(0);
     thread_local! {
         static OWN: usize = NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES;
     }
@@ -65,6 +65,11 @@ pub(crate) struct Counters {
     pub filter_reads: Counter,
     pub filter_loads: Counter,
     pub filter_frees: Counter,
+    pub folds: Counter,
+    pub fold_bytes: Counter,
+    pub fold_reads: Counter,
+    pub fold_syncs: Counter,
+    pub fold_retries: Counter,
     pub manifest_edits: Counter,
     pub manifest_rolls: Counter,
 }

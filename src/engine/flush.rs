@@ -463,7 +463,7 @@ impl Engine {
     }
 
     /// What the manifest says of a segment that it names, as the manifest holds it.
-    fn named_meta(&self, meta: &SegmentMeta) -> PackedMeta {
+    pub fn named_meta(&self, meta: &SegmentMeta) -> PackedMeta {
         let manifest = self.manifest.lock();
         let state = manifest.as_ref().map(|writer| writer.state());
         let named = state.and_then(|state| state.segment(meta.number));

@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::engine::Engine;
+use crate::engine::fold::FoldQueue;
 use crate::engine::states::QueuedGeneration;
 use crate::env::{FileKind, FileName, IoErrorKind, Step, Work, io};
 use crate::error::{Error, ErrorKind, Result};
@@ -35,6 +36,8 @@ pub enum Job {
     LoadFilter,
     /// Write the manifest anew because it has grown.
     RollManifest,
+    /// Make one index of the oldest runs of a level, or a damaged one again; or go on with it.
+    Fold,
 }
 
 /// What a quantum did.
@@ -61,6 +64,8 @@ pub(crate) struct Maintenance {
     pub filter_retry_at: Option<Duration>,
     pub roll_wanted: bool,
     pub roll_retry_at: Option<Duration>,
+    pub folds: FoldQueue,
+    pub fold_retry_at: Option<Duration>,
     /// Jobs that a thread is at.
     busy: BTreeSet<Job>,
 }
@@ -99,6 +104,7 @@ impl Engine {
         let retire = self.can_retire();
         let spare = self.spare_wanted();
         let filter = self.filter_wanted().is_some();
+        let fold = self.fold_wanted();
         let maintenance = self.maintenance.lock();
         let due = |at: Option<Duration>| at.is_none_or(|at| at <= now);
         let flush = maintenance.flushing || !maintenance.flush_queue.is_empty();
@@ -111,7 +117,8 @@ impl Engine {
         if spare && !flush && !poisoned && due(maintenance.spare_retry_at) {
             jobs.push(Job::SpareLog);
         }
-        if !maintenance.unlinks.is_empty() && !poisoned && due(maintenance.unlink_retry_at) {
+        let unlink = !maintenance.unlinks.is_empty() || maintenance.folds.has_released();
+        if unlink && !poisoned && due(maintenance.unlink_retry_at) {
             jobs.push(Job::Unlink);
         }
         if filter && due(maintenance.filter_retry_at) {
@@ -119,6 +126,9 @@ impl Engine {
         }
         if maintenance.roll_wanted && !poisoned && due(maintenance.roll_retry_at) {
             jobs.push(Job::RollManifest);
+        }
+        if fold && !poisoned && due(maintenance.fold_retry_at) {
+            jobs.push(Job::Fold);
         }
         jobs.retain(|job| !maintenance.busy.contains(job));
         (jobs, !maintenance.busy.is_empty())
@@ -137,6 +147,7 @@ impl Engine {
             maintenance.unlink_retry_at,
             maintenance.filter_retry_at,
             maintenance.roll_retry_at,
+            maintenance.fold_retry_at,
         ]
         .into_iter()
         .flatten()
@@ -186,6 +197,7 @@ impl Engine {
             Job::Unlink => self.run_unlink(),
             Job::LoadFilter => self.run_load_filter(),
             Job::RollManifest => self.run_roll(),
+            Job::Fold => self.run_fold(quantum),
         }
     }
 
@@ -201,6 +213,17 @@ impl Engine {
             Progress::Finished
         } else {
             Progress::Did
+        })
+    }
+
+    fn run_fold(&self, quantum: u32) -> Result<Progress> {
+        if !self.fold_wanted() {
+            return Ok(Progress::Nothing);
+        }
+        self.maintenance.lock().fold_retry_at = None;
+        Ok(match self.fold_step(quantum)? {
+            true => Progress::Finished,
+            false => Progress::Did,
         })
     }
 
@@ -260,12 +283,14 @@ impl Engine {
         let name = {
             let mut maintenance = self.maintenance.lock();
             maintenance.unlink_retry_at = None;
+            let released = maintenance.folds.take_released();
+            maintenance.unlinks.extend(released);
             match maintenance.unlinks.pop_front() {
                 Some(name) => name,
                 None => return Ok(Progress::Nothing),
             }
         };
-        if name.kind == FileKind::Segment {
+        if matches!(name.kind, FileKind::Segment | FileKind::Run) {
             self.files.invalidate(name);
         }
         match io::uninterrupted(|| self.env.vfs.unlink(name)) {

@@ -7,8 +7,9 @@
 //!  version <--- install --- flush jobs: segment, sync, sync_dir, one manifest edit
 //! ```
 //!
-//! Locks, in the order in which they may be taken: leader, flush, manifest, commit, registry, residency,
-//! region. Only leader, flush and manifest are held during I/O, and no reader takes one of those.
+//! Locks, in the order in which they may be taken: leader, flush, fold, manifest, commit, registry,
+//! residency, region. Only leader, flush, fold and manifest are held during I/O, and no reader takes one
+//! of those.
 //!
 //! Poison: the first failed log or manifest write or sync, and the first failed directory sync, is kept;
 //! from then on nothing is written, installed or unlinked, and every write answers with it.
@@ -20,7 +21,10 @@ pub(crate) mod commit;
 mod commit_tests;
 pub(crate) mod counters;
 pub(crate) mod flush;
+pub(crate) mod fold;
 pub(crate) mod jobs;
+#[cfg(all(test, loom))]
+mod loom_tests;
 pub(crate) mod open;
 pub(crate) mod read;
 pub(crate) mod recovery;
@@ -35,8 +39,6 @@ pub(crate) mod version;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use arc_swap::ArcSwap;
-
 use crate::env::{Env, File, LockGuard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::LogIdentity;
@@ -46,12 +48,13 @@ use crate::memtable::{Memtable, MemtableOptions, MemtableWriter};
 use crate::options::Settings;
 use crate::segment::{FileTable, SegmentParameters};
 use crate::stats::OpenReport;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, Signal};
+use crate::sync::{Arc, ArcSwap, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, Signal};
 use crate::types::{Hasher, KeyspaceId, KeyspaceKind, Sequence};
 
 use commit::{Leader, Queued};
 use counters::Counters;
 use flush::FlushSlot;
+use fold::FoldSlot;
 use jobs::Maintenance;
 use registry::Registry;
 use residency::Residency;
@@ -125,6 +128,7 @@ pub(crate) struct Engine {
     pub leader: Mutex<Leader>,
     pub manifest: Mutex<Option<ManifestWriter>>,
     pub flush: Mutex<FlushSlot>,
+    pub fold: Mutex<FoldSlot>,
     pub commit: Mutex<CommitState>,
     pub registry: Mutex<Registry>,
     pub residency: Mutex<Residency>,

@@ -15,11 +15,10 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use arc_swap::ArcSwap;
-
 use crate::engine::commit::Leader;
 use crate::engine::counters::Counters;
 use crate::engine::flush::FlushSlot;
+use crate::engine::fold::FoldSlot;
 use crate::engine::jobs::{Maintenance, WorkSignal};
 use crate::engine::recovery::Recovered;
 use crate::engine::registry::Registry;
@@ -36,15 +35,17 @@ use crate::memory::{Owner, Region};
 use crate::options::Settings;
 use crate::segment::{FileTable, PackedMeta, Segment, SegmentParameters};
 use crate::stats::OpenReport;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, Signal};
-use crate::types::{HASH_BITS, Hasher};
+use crate::sync::{
+    Arc, ArcSwap, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, Signal, StaticU64,
+};
+use crate::types::{HASH_BITS, Hasher, KeyspaceKind};
 
 /// How far a file's number can be ahead of the manifest's next one. An opening that goes on adds to the
 /// manifest with every few files that it makes, and one that fails makes few.
 const NUMBERS_AHEAD_MAX: u64 = 1 << 32;
 
 /// Openings of this process so far: tells handles of one from those of another.
-static OPENINGS: AtomicU64 = AtomicU64::new(1);
+static OPENINGS: StaticU64 = StaticU64::new(1);
 
 impl Engine {
     /// Opens or creates the store behind `env`.
@@ -64,7 +65,7 @@ impl Engine {
         check_fixed(&settings, &state)?;
         leave_out_foreign(&mut listing, state.next_number);
         validate(&env, &state, &listing)?;
-        let mut engine = Self::idle(env, settings, sizes, &state, lock);
+        let mut engine = Self::idle(env, settings, sizes, &state, lock)?;
         engine.report.created = created;
         engine.report.manifest_cut_bytes = cut_bytes;
         if engine.settings.read_only {
@@ -82,8 +83,9 @@ impl Engine {
         sizes: Sizes,
         state: &ManifestState,
         lock: Box<dyn LockGuard>,
-    ) -> Self {
+    ) -> Result<Self> {
         let hasher = Arc::new(Hasher::new(state.hash_seed, state.hash_bits));
+        let version = version_of(state, &hasher)?;
         let region = Region::new(settings.write_region_bytes, settings.chunk_bytes);
         let scratch = region.try_acquire(sizes.scratch_bytes, Owner::Scratch).ok();
         let limit = match settings.descriptors_max {
@@ -100,7 +102,7 @@ impl Engine {
         } else {
             state.incarnation + 1
         };
-        Self {
+        Ok(Self {
             hasher: hasher.clone(),
             family_id: state.family_id,
             store_id: state.store_id,
@@ -112,6 +114,7 @@ impl Engine {
             leader: Mutex::new(Leader::new()),
             manifest: Mutex::new(None),
             flush: Mutex::new(FlushSlot::default()),
+            fold: Mutex::new(FoldSlot::default()),
             commit: Mutex::new(CommitState {
                 open: None,
                 queue: VecDeque::new(),
@@ -132,7 +135,7 @@ impl Engine {
                     .map(|entry| (entry.name.clone(), entry.clone()))
                     .collect(),
             ),
-            version: ArcSwap::from_pointee(version_of(state, &hasher)),
+            version: ArcSwap::from_pointee(version),
             issued: AtomicU64::new(state.flushed_through),
             visible: AtomicU64::new(state.flushed_through),
             durable: AtomicU64::new(state.flushed_through),
@@ -154,7 +157,7 @@ impl Engine {
             sizes,
             settings,
             env,
-        }
+        })
     }
 
     fn open_read_only(&mut self, state: &ManifestState) -> Result<()> {
@@ -167,8 +170,7 @@ impl Engine {
             self.stored_logs.1 += bytes;
         }
         self.report.recovered_through = recovered.through;
-        self.enter(recovered, state);
-        Ok(())
+        self.enter(recovered, state)
     }
 
     fn open_for_writing(&mut self, mut state: ManifestState, listing: &Listing) -> Result<()> {
@@ -215,8 +217,7 @@ impl Engine {
         self.maintenance.lock().unlinks.extend(&old);
         self.report.dropped_files = old.len() as u64;
         self.report.recovered_through = recovered.through;
-        self.enter(recovered, &state);
-        Ok(())
+        self.enter(recovered, &state)
     }
 
     /// Removes temporaries and the files of an open that did not come to its end.
@@ -299,8 +300,8 @@ impl Engine {
     }
 
     /// Makes what was recovered the current state.
-    fn enter(&mut self, recovered: Recovered, state: &ManifestState) {
-        let mut version = version_of(state, &self.hasher);
+    fn enter(&mut self, recovered: Recovered, state: &ManifestState) -> Result<()> {
+        let mut version = version_of(state, &self.hasher)?;
         if self.settings.read_only {
             version.generations = recovered.sealed;
         }
@@ -340,6 +341,7 @@ impl Engine {
         }
         self.retired_through
             .store(recovered.flushed_through, Ordering::Release);
+        Ok(())
     }
 }
 
@@ -361,24 +363,18 @@ fn leave_out_foreign(listing: &mut Listing, next_number: u64) {
 /// The files that a manifest names.
 pub(crate) fn named_files(state: &ManifestState) -> impl Iterator<Item = FileName> + '_ {
     let logs = state.logs.iter().map(|log| FileName::log(log.number));
-    logs.chain(
-        state
-            .segments
-            .iter()
-            .map(|segment| FileName::segment(segment.number())),
-    )
+    logs.chain(state.segments.iter().map(PackedMeta::name))
 }
 
-fn version_of(state: &ManifestState, hasher: &Arc<Hasher>) -> Version {
-    let mut segments: Vec<_> = state.segments.iter().collect();
-    segments.sort_by_cached_key(|meta| std::cmp::Reverse(meta.unpack().identity.generation_hi));
+fn version_of(state: &ManifestState, hasher: &Arc<Hasher>) -> Result<Version> {
     let mut version = Version::default();
-    for meta in segments {
-        let run = Run::of_segment(Arc::new(Segment::new(meta.clone(), hasher.clone())));
-        version.runs[usize::from(run.kind().code())].push(run);
+    for kind in KeyspaceKind::ALL {
+        let named = manifest::runs::of(state, kind)?;
+        let runs = &mut version.runs[usize::from(kind.code())];
+        runs.reserve_exact(named.len());
+        runs.extend(named.iter().map(|run| Run::of_named(run, kind, hasher)));
     }
-    version.runs.iter_mut().for_each(Vec::shrink_to_fit);
-    version
+    Ok(version)
 }
 
 pub(super) fn list(env: &Env) -> Result<Listing> {

@@ -102,6 +102,15 @@ impl Residency {
         (true, victims.len() as u64)
     }
 
+    /// Frees the filter of a part that is left by a fold, and forgets it.
+    pub fn free(&mut self, part: &Segment) {
+        self.given_up.remove(&age(part));
+        if let Some(filter) = part.set_filter(None) {
+            self.used_bytes -= filter.bytes() as u64;
+            self.resident -= 1;
+        }
+    }
+
     fn give_up(&mut self, segment: &Segment) {
         self.given_up.insert(age(segment));
     }
@@ -124,7 +133,7 @@ impl Residency {
             !segment.has_filter() && !self.given_up.contains(&age(segment))
         };
         let newest = |runs: &Vec<Run>| {
-            let mut segments = runs.iter().flat_map(Run::segments);
+            let mut segments = runs.iter().flat_map(Run::parts);
             segments.find(|segment| missing(segment)).cloned()
         };
         let segments = version.runs.iter().filter_map(newest);
@@ -163,10 +172,7 @@ fn older_filters(version: &Version, own: &Age, bytes: u64) -> (Vec<Arc<Segment>>
 }
 
 fn oldest_filters_first(runs: &[Run]) -> Peekable<impl Iterator<Item = &Arc<Segment>>> {
-    let segments = runs
-        .iter()
-        .rev()
-        .flat_map(|run| run.segments().iter().rev());
+    let segments = runs.iter().rev().flat_map(|run| run.parts().iter().rev());
     segments.filter(|segment| segment.has_filter()).peekable()
 }
 

@@ -1,4 +1,4 @@
-//! Verification of a whole store: the manifest, then the logs, then the segments.
+//! Verification of a whole store: the manifest, then the logs, then the segments and the indexes over them.
 //!
 //! * Every file is checked for itself: damage in one is listed and the next one is read.
 //! * Memory: one log window, one commit, one segment's buffers, and the list of damage, which is cut at
@@ -14,14 +14,14 @@
 use crate::engine::Engine;
 use crate::engine::open::{check_unnamed_logs, list, take_lock};
 use crate::engine::recovery::{check_named, decode_ops, log_identity};
-use crate::engine::version::Generation;
+use crate::engine::version::{Generation, Run};
 use crate::env::{Env, FileName, IoErrorKind, LockMode, OpenMode, io};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{self, LOG_HEADER_BYTES, LogExpectation, LogIdentity, LogReader, Tail};
 use crate::manifest::{self, KeyspaceEntry, LogEntry, ManifestState};
-use crate::segment::{FileTable, Segment};
+use crate::segment::{self, FileTable, Segment};
 use crate::sync::Arc;
-use crate::types::{HASH_BITS, Hasher, Sequence};
+use crate::types::{HASH_BITS, Hasher, KeyspaceKind, Sequence};
 use crate::verify::{Damage, VerifyProgress, VerifyReport};
 
 const OPERATION: &str = "verify";
@@ -110,17 +110,20 @@ impl Engine {
         let names = generations
             .iter()
             .map(|generation| FileName::log(generation.log_number));
-        let segments: Vec<_> = version.segments().collect();
+        let runs: Vec<_> = version
+            .runs
+            .iter()
+            .flat_map(|runs| runs.iter().rev())
+            .collect();
         let names: Vec<_> = std::iter::once(FileName::MANIFEST).chain(names).collect();
-        verification.begin(&names, segments.iter().map(|segment| &***segment));
+        verification.begin(&names, runs.iter().copied());
         let logs = self.verify_live_manifest(verification)?;
         for generation in generations {
             self.check_open(OPERATION)?;
             self.verify_live_log(verification, generation, &logs, bound)?;
         }
-        for segment in segments {
-            self.check_open(OPERATION)?;
-            verification.segment(segment, &self.files)?;
+        for run in runs {
+            verification.run(run, &self.files, &|| self.check_open(OPERATION))?;
         }
         Ok(())
     }
@@ -216,12 +219,13 @@ impl<'a> Verification<'a> {
         self.hasher = Arc::new(Hasher::new(state.hash_seed, state.hash_bits));
         let logs = state.logs.iter().map(|log| FileName::log(log.number));
         let names: Vec<_> = std::iter::once(FileName::MANIFEST).chain(logs).collect();
-        let segments: Vec<_> = state
-            .segments
-            .iter()
-            .map(|meta| Segment::new(meta.clone(), self.hasher.clone()))
-            .collect();
-        self.begin(&names, segments.iter());
+        let mut runs = Vec::new();
+        for kind in KeyspaceKind::ALL {
+            let named = manifest::runs::of(&state, kind)?;
+            let open = |run| Run::of_named(run, kind, &self.hasher);
+            runs.extend(named.iter().rev().map(open));
+        }
+        self.begin(&names, runs.iter());
         let listing = list(self.env)?;
         if let Err(error) = check_unnamed_logs(self.env, &state, &listing) {
             self.absorb(FileName::MANIFEST, &error)?;
@@ -229,8 +233,8 @@ impl<'a> Verification<'a> {
         self.end_named(FileName::MANIFEST, read.valid_bytes);
         self.keyspaces.clone_from(&state.keyspaces);
         self.stored_logs(&state)?;
-        for segment in &segments {
-            self.segment(segment, files)?;
+        for run in &runs {
+            self.run(run, files, &|| Ok(()))?;
         }
         Ok(())
     }
@@ -342,10 +346,29 @@ impl<'a> Verification<'a> {
         Ok(end)
     }
 
-    fn segment(&mut self, segment: &Segment, files: &FileTable) -> Result<()> {
+    /// Reads a run's segments, oldest first, then the parts of its index.
+    fn run(&mut self, run: &Run, files: &FileTable, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
+        for segment in run.segments().iter().rev() {
+            go_on()?;
+            self.segment(segment, |at| segment.verify(files, at))?;
+        }
+        if run.level() > 0 {
+            for part in run.parts() {
+                go_on()?;
+                self.segment(part, |at| part.verify_part(files, run.segments(), at))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn segment(
+        &mut self,
+        segment: &Segment,
+        verify: impl FnOnce(&mut dyn FnMut(u64)) -> Result<segment::VerifyReport>,
+    ) -> Result<()> {
         let file_len = segment.meta().file_len;
         let name = segment.name();
-        let found = segment.verify(files, &mut |bytes| self.at(bytes.min(file_len)));
+        let found = verify(&mut |bytes| self.at(bytes.min(file_len)));
         match found {
             Ok(found) => {
                 self.report.records += found.records;
@@ -404,12 +427,15 @@ impl<'a> Verification<'a> {
     }
 
     /// Says what is going to be read.
-    fn begin<'s>(&mut self, names: &[FileName], segments: impl Iterator<Item = &'s Segment>) {
+    fn begin<'s>(&mut self, names: &[FileName], runs: impl Iterator<Item = &'s Run>) {
         self.seen.files_total = names.len() as u64;
         self.seen.bytes_total = names.iter().map(|name| self.file_len(*name)).sum();
-        for segment in segments {
-            self.seen.files_total += 1;
-            self.seen.bytes_total += segment.meta().file_len;
+        for run in runs {
+            let folded = run.parts().iter().filter(|_| run.level() > 0);
+            for file in run.segments().iter().chain(folded) {
+                self.seen.files_total += 1;
+                self.seen.bytes_total += file.meta().file_len;
+            }
         }
         (self.progress)(self.seen);
     }

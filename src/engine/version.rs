@@ -10,12 +10,11 @@
 
 use std::slice;
 
-use arc_swap::ArcSwapOption;
-
+use crate::manifest::NamedRun;
 use crate::memtable::Memtable;
-use crate::segment::Segment;
-use crate::sync::{Arc, AtomicU64, OnceLock, Ordering};
-use crate::types::{HASH_BITS, KeyHash, KeyspaceKind, Sequence};
+use crate::segment::{PackedMeta, Segment};
+use crate::sync::{Arc, ArcSwapOption, AtomicU64, Guard, OnceLock, Ordering};
+use crate::types::{HASH_BITS, Hasher, KeyHash, KeyspaceKind, Sequence};
 
 /// One part of a run: the index over the entries whose hash starts with the part's prefix.
 pub(crate) type Part = Arc<Segment>;
@@ -32,7 +31,6 @@ pub(crate) enum Run {
         segment: Arc<Segment>,
     },
     /// Several, folded.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no fold makes them yet"))]
     Folded(Arc<Folded>),
 }
 
@@ -52,6 +50,52 @@ impl Run {
     pub fn of_segment(segment: Arc<Segment>) -> Self {
         let kind = segment.meta().identity.kind;
         Self::Fresh { kind, segment }
+    }
+
+    /// A run that the manifest names; nothing of its files was read.
+    pub fn of_named(named: &NamedRun, kind: KeyspaceKind, hasher: &Arc<Hasher>) -> Self {
+        let open = |meta: &PackedMeta| Arc::new(Segment::new(meta.clone(), hasher.clone()));
+        match named {
+            NamedRun::Fresh(meta) => Self::Fresh {
+                kind,
+                segment: open(meta),
+            },
+            NamedRun::Folded {
+                level,
+                parts,
+                segments,
+            } => Self::Folded(Arc::new(Folded {
+                level: *level,
+                kind,
+                parts: parts.iter().map(open).collect(),
+                segments: segments.iter().map(open).collect(),
+            })),
+        }
+    }
+
+    /// Whether it is the same run, not only an equal one.
+    pub fn is(&self, other: &Self) -> bool {
+        match (self.parts().first(), other.parts().first()) {
+            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
+            _ => false,
+        }
+    }
+
+    /// The segments that its entries count by ordinal; none where they need no ordinal.
+    #[inline]
+    pub fn ordinals(&self) -> &[Arc<Segment>] {
+        match self {
+            Self::Fresh { .. } => &[],
+            Self::Folded(run) => &run.segments,
+        }
+    }
+
+    /// The oldest and the newest generation in it.
+    pub fn generations(&self) -> (u64, u64) {
+        let of = |segment: Option<&Arc<Segment>>| segment.map(|segment| segment.meta().identity);
+        let newest = of(self.segments().first()).map_or(0, |identity| identity.generation_hi);
+        let oldest = of(self.segments().last()).map_or(0, |identity| identity.generation_lo);
+        (oldest, newest)
     }
 
     pub fn level(&self) -> u8 {
@@ -129,7 +173,7 @@ impl Generation {
     }
 
     /// The memtable, unless it has retired.
-    pub fn memory(&self) -> arc_swap::Guard<Option<Arc<Memtable>>> {
+    pub fn memory(&self) -> Guard<Option<Arc<Memtable>>> {
         self.memory.load()
     }
 
@@ -197,12 +241,34 @@ impl Version {
         Self { generations, runs }
     }
 
+    /// This version with the runs `old`, which lie side by side, replaced by `new`. Nothing if one of them
+    /// is not in it.
+    pub fn with_folded(&self, old: &[Run], new: Run) -> Option<Self> {
+        let mut next = self.clone();
+        let runs = &mut next.runs[usize::from(new.kind().code())];
+        let place = runs
+            .iter()
+            .position(|run| old.first().is_some_and(|old| run.is(old)))?;
+        let replaced = runs.get(place..place + old.len())?;
+        if !replaced.iter().zip(old).all(|(run, old)| run.is(old)) {
+            return None;
+        }
+        runs.splice(place..place + old.len(), [new]);
+        Some(next)
+    }
+
     /// All segments, oldest first by kind.
     pub fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
         self.runs
             .iter()
             .flat_map(|runs| runs.iter().rev())
             .flat_map(|run| run.segments().iter().rev())
+    }
+
+    /// The parts of folded runs, which are files of their own.
+    pub fn folded_parts(&self) -> impl Iterator<Item = &Part> {
+        let folded = self.runs.iter().flatten().filter(|run| run.level() > 0);
+        folded.flat_map(Run::parts)
     }
 }
 
@@ -211,7 +277,6 @@ mod tests {
     use super::*;
     use crate::segment::identity::tests::IDENTITY;
     use crate::segment::{SegmentCounts, SegmentMeta};
-    use crate::types::Hasher;
 
     fn segment(number: u64) -> Arc<Segment> {
         let meta = SegmentMeta {

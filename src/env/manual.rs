@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Clock, Entropy, IoResult};
-use crate::sync::{AtomicU64, Ordering, Signal};
+use crate::sync::{Ordering, Signal, StaticU64};
 
 /// A clock that stands still until it is moved.
 ///
@@ -11,7 +11,7 @@ use crate::sync::{AtomicU64, Ordering, Signal};
 /// raises the signal.
 #[derive(Debug, Default)]
 pub struct ManualClock {
-    monotonic_ns: AtomicU64,
+    monotonic_ns: StaticU64,
 }
 
 impl ManualClock {
@@ -21,7 +21,7 @@ impl ManualClock {
     /// A clock at zero.
     pub const fn new() -> Self {
         Self {
-            monotonic_ns: AtomicU64::new(0),
+            monotonic_ns: StaticU64::new(0),
         }
     }
 
@@ -60,14 +60,14 @@ fn nanoseconds(duration: Duration) -> u64 {
 /// Bytes that depend on a seed and on how many were taken: the same in every run.
 #[derive(Debug)]
 pub struct SeededEntropy {
-    state: AtomicU64,
+    state: StaticU64,
 }
 
 impl SeededEntropy {
     /// The stream that belongs to `seed`.
     pub const fn new(seed: u64) -> Self {
         Self {
-            state: AtomicU64::new(seed),
+            state: StaticU64::new(seed),
         }
     }
 

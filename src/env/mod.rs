@@ -167,6 +167,15 @@ impl FileName {
         }
     }
 
+    /// The index of a folded run, or a part of it, with `number`.
+    pub const fn run(number: u64) -> Self {
+        Self {
+            kind: FileKind::Run,
+            number,
+            temporary: false,
+        }
+    }
+
     /// Reads a name as it stands on disk; `None` for a foreign one.
     pub fn parse(text: &str) -> Option<Self> {
         let (stem, temporary) = match text.strip_suffix(".tmp") {

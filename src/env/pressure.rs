@@ -2,18 +2,18 @@
 //! system's own signals are read) the real backend, where it stays `Normal`.
 
 use super::{Pressure, PressureLevel};
-use crate::sync::{AtomicU8, Ordering};
+use crate::sync::{Ordering, StaticU8};
 
 /// A [`Pressure`] that says what it was last told.
 ///
 /// Keep an `Arc` of it, put a clone into `Env::pressure`, and call [`set`](Self::set) at any time.
 #[derive(Debug, Default)]
-pub struct SetPressure(AtomicU8);
+pub struct SetPressure(StaticU8);
 
 impl SetPressure {
     /// `Normal` until told otherwise.
     pub const fn new() -> Self {
-        Self(AtomicU8::new(0))
+        Self(StaticU8::new(0))
     }
 
     /// Says `level` from now on.

@@ -18,6 +18,8 @@
 //!   7  mark log       number u64 | durable through u64
 //!   8  flushed through, 9 next number, 10 next generation: u64
 //!  11  clean close    nothing
+//! 0x800C  add run part   as 4, with a level above 0 and bytes of keys and values 0
+//! 0x800D  drop run part  number u64
 //! ```
 
 use crate::segment::{SegmentCounts, SegmentIdentity, SegmentMeta};
@@ -37,6 +39,9 @@ const FLUSHED_THROUGH: u16 = 8;
 const NEXT_NUMBER: u16 = 9;
 const NEXT_GENERATION: u16 = 10;
 const CLEAN_CLOSE: u16 = 11;
+/// These two may be skipped: who does not know runs finds everything by the segments' own indexes.
+const ADD_PART: u16 = 0x800C;
+const DROP_PART: u16 = 0x800D;
 
 /// One change of the state. The changes of an edit apply in order, so `NextNumber` comes before what
 /// uses the number.
@@ -46,7 +51,7 @@ pub enum Change {
     AddKeyspace(KeyspaceEntry),
     /// Names a log, which is durable already.
     AddLog(LogEntry),
-    /// Names a segment, which is durable already.
+    /// Names a segment, or a part of a folded run's index, which is durable already.
     AddSegment(SegmentMeta),
     /// Forgets a log; it may be unlinked once the edit is durable.
     DropLog {
@@ -55,6 +60,11 @@ pub enum Change {
     },
     /// Forgets a segment; it may be unlinked once the edit is durable.
     DropSegment {
+        /// The file's number.
+        number: u64,
+    },
+    /// Forgets a part of a folded run's index; the same.
+    DropPart {
         /// The file's number.
         number: u64,
     },
@@ -93,6 +103,7 @@ pub(super) fn encode_changes(changes: &[Change], out: &mut Vec<u8>) {
             Change::AddSegment(entry) => put_segment(out, entry),
             Change::DropLog { number } => put_numbers(out, DROP_LOG, &[*number]),
             Change::DropSegment { number } => put_numbers(out, DROP_SEGMENT, &[*number]),
+            Change::DropPart { number } => put_numbers(out, DROP_PART, &[*number]),
             Change::MarkLog {
                 number,
                 durable_through,
@@ -214,7 +225,11 @@ fn put_log(out: &mut Vec<u8>, entry: &LogEntry) {
 
 fn put_segment(out: &mut Vec<u8>, entry: &SegmentMeta) {
     let identity = &entry.identity;
-    put_field(out, ADD_SEGMENT, |out| {
+    let tag = match identity.level {
+        0 => ADD_SEGMENT,
+        _ => ADD_PART,
+    };
+    put_field(out, tag, |out| {
         out.extend_from_slice(&entry.number.to_le_bytes());
         out.extend_from_slice(&identity.family_id.to_le_bytes());
         out.extend_from_slice(&identity.generation_lo.to_le_bytes());
@@ -248,11 +263,22 @@ fn decode_change(tag: u16, mut body: Bytes<'_>) -> Taken<Option<Change>> {
             durable_through: body.u64()?,
             first_generation: body.u64()?,
         }),
-        ADD_SEGMENT => Change::AddSegment(decode_segment(&mut body)?),
+        ADD_SEGMENT | ADD_PART => {
+            let entry = decode_segment(&mut body)?;
+            if (tag == ADD_PART) != (entry.identity.level > 0) {
+                return Err(Malformed::Damaged(
+                    "a segment with a level, or a part without",
+                ));
+            }
+            Change::AddSegment(entry)
+        }
         DROP_LOG => Change::DropLog {
             number: body.u64()?,
         },
         DROP_SEGMENT => Change::DropSegment {
+            number: body.u64()?,
+        },
+        DROP_PART => Change::DropPart {
             number: body.u64()?,
         },
         MARK_LOG => Change::MarkLog {

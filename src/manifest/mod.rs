@@ -19,6 +19,7 @@
 pub mod change;
 mod fields;
 pub mod file;
+pub mod runs;
 pub mod state;
 mod validate;
 pub mod writer;
@@ -28,5 +29,6 @@ mod tests;
 
 pub use change::{Change, Edit};
 pub use file::{MANIFEST_VERSION, ManifestRead, read};
+pub use runs::NamedRun;
 pub use state::{KeyspaceEntry, LogEntry, ManifestState};
 pub use writer::ManifestWriter;

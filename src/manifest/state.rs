@@ -65,7 +65,8 @@ pub struct ManifestState {
     pub keyspaces: Vec<KeyspaceEntry>,
     /// Logs by number.
     pub logs: Vec<LogEntry>,
-    /// Segments by number. There may be many, so they are packed, and shared with who reads them.
+    /// Segments and the parts of folded runs, by number. There may be many, so they are packed, and shared
+    /// with who reads them.
     pub segments: Vec<PackedMeta>,
     /// The generation that follows the last one in segments.
     pub next_generation: u64,

@@ -11,7 +11,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::types::{HASH_BITS, KeyspaceId, Sequence};
 
 use super::change::{Change, Edit};
+use super::runs;
 use super::state::{KeyspaceEntry, LogEntry, ManifestState};
+use crate::index::ENTRY_BYTES;
 use crate::segment::{PackedMeta, SegmentMeta};
 
 /// The longest name of a keyspace, in bytes.
@@ -150,10 +152,8 @@ impl ManifestState {
                 Ok(at) => undo.push(Step::InsertLog(self.logs.remove(at))),
                 Err(_) => return Err(broken(format!("log {number} is dropped but not named"))),
             },
-            Change::DropSegment { number } => match self.segment_place(*number) {
-                Ok(at) => undo.push(Step::InsertSegment(self.segments.remove(at))),
-                Err(_) => return Err(broken(format!("segment {number} is dropped but not named"))),
-            },
+            Change::DropSegment { number } => undo.push(self.remove_segment(*number, false)?),
+            Change::DropPart { number } => undo.push(self.remove_segment(*number, true)?),
             Change::MarkLog {
                 number,
                 durable_through,
@@ -183,7 +183,16 @@ impl ManifestState {
         changes.iter().try_for_each(|change| match change {
             Change::AddSegment(entry) => self.check_flushed(entry),
             _ => Ok(()),
-        })
+        })?;
+        let touches_runs = changes.iter().any(|change| match change {
+            Change::AddSegment(entry) => entry.identity.level > 0,
+            Change::DropSegment { .. } | Change::DropPart { .. } => true,
+            _ => false,
+        });
+        match touches_runs {
+            true => runs::check(self),
+            false => Ok(()),
+        }
     }
 
     /// Every rule of a state, for one that was read or is about to be written as a whole.
@@ -224,7 +233,8 @@ impl ManifestState {
             let entry = entry.unpack();
             self.check_segment(&entry)?;
             self.check_flushed(&entry)
-        })
+        })?;
+        runs::check(self)
     }
 
     fn check_flushed(&self, entry: &SegmentMeta) -> Result<()> {
@@ -259,6 +269,21 @@ impl ManifestState {
                 Ok(())
             }
             _ => Err(broken(format!("file {} is named twice", entry.number))),
+        }
+    }
+
+    fn remove_segment(&mut self, number: u64, part: bool) -> Result<Step> {
+        let place = self.segment_place(number).ok();
+        let named = |place: &usize| {
+            let level = self
+                .segments
+                .get(*place)
+                .map(|entry| entry.unpack().identity.level);
+            level.is_some_and(|level| (level > 0) == part)
+        };
+        match place.filter(named) {
+            Some(at) => Ok(Step::InsertSegment(self.segments.remove(at))),
+            None => Err(broken(format!("segment {number} is dropped but not named"))),
         }
     }
 
@@ -326,8 +351,12 @@ impl ManifestState {
 fn fits(entry: &SegmentMeta) -> bool {
     let counts = &entry.counts;
     let bytes = counts.key_bytes.checked_add(counts.value_bytes);
-    counts.records <= entry.file_len / RECORD_BYTES_MIN
-        && bytes.is_some_and(|bytes| bytes <= entry.file_len)
+    let least = match entry.identity.level {
+        0 => RECORD_BYTES_MIN,
+        // A part of a run has an index entry for each.
+        _ => ENTRY_BYTES as u64,
+    };
+    counts.records <= entry.file_len / least && bytes.is_some_and(|bytes| bytes <= entry.file_len)
 }
 
 fn check_keyspace(entry: &KeyspaceEntry) -> Result<()> {
@@ -359,6 +388,6 @@ fn check_count(count: u64, what: &str) -> Result<()> {
     }
 }
 
-fn broken(detail: impl Into<String>) -> Error {
+pub(super) fn broken(detail: impl Into<String>) -> Error {
     Error::new(ErrorKind::Corruption, "apply manifest edit", detail).with_file(FileName::MANIFEST)
 }

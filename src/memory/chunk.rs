@@ -42,7 +42,7 @@ use std::ops::Range;
 use std::ptr::{self, NonNull};
 
 use super::region::Region;
-use crate::sync::{Arc, AtomicU32, Ordering};
+use crate::sync::{Arc, AtomicU32, Ordering, Watched};
 
 /// What a buffer is filled with when nobody may read it any more (debug builds).
 const POISON: u8 = 0xDE;
@@ -52,6 +52,8 @@ pub struct Chunk {
     data: NonNull<u8>,
     capacity: u32,
     len: AtomicU32,
+    /// Nothing, except in a model: see `sync`.
+    watched: Watched,
     region: Region,
 }
 
@@ -70,6 +72,7 @@ impl Chunk {
             data,
             capacity,
             len: AtomicU32::new(0),
+            watched: Watched::new(capacity as usize),
             region,
         };
         ChunkWriter {
@@ -94,6 +97,7 @@ impl Chunk {
             return None;
         }
         let len = (range.end - range.start) as usize;
+        self.watched.read(range.start as usize..range.end as usize);
         // SAFETY: start <= end <= len <= capacity, and bytes below len were written before the load
         // of len and are not written again while `self` lives.
         Some(unsafe {
@@ -154,13 +158,15 @@ impl ChunkWriter {
             return None;
         }
         let start = self.len;
+        let end = start as usize + bytes.len();
+        self.chunk.watched.write(start as usize..end);
         // SAFETY: start + bytes.len() <= capacity; bytes at and after `len` are reachable by this
         // writer alone, so the source (a shared slice) cannot overlap them.
         unsafe {
             let target = self.chunk.data.as_ptr().add(start as usize);
             ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());
         }
-        self.len = start + bytes.len() as u32;
+        self.len = end as u32;
         self.chunk.len.store(self.len, Ordering::Release);
         Some(start)
     }

@@ -34,6 +34,8 @@
 )]
 mod chunk;
 mod ledger;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod permit;
 mod region;
 #[cfg(test)]

@@ -15,6 +15,9 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
     reason = "only the two words below can implement it"
 )]
 pub trait Word: Sized + Send + Sync + 'static {
+    /// Bytes of one.
+    const BYTES: u64;
+
     /// The word with value zero.
     fn zero() -> Self;
 
@@ -26,7 +29,7 @@ pub trait Word: Sized + Send + Sync + 'static {
 
     /// Bytes that `len` words take.
     fn bytes_of(len: usize) -> u64 {
-        len as u64 * size_of::<Self>() as u64
+        len as u64 * Self::BYTES
     }
 }
 
@@ -35,6 +38,8 @@ pub(super) type Spares<W> = BTreeMap<usize, Vec<Box<[W]>>>;
 
 #[allow(private_interfaces, reason = "see the trait")]
 impl Word for AtomicU32 {
+    const BYTES: u64 = size_of::<u32>() as u64;
+
     fn zero() -> Self {
         Self::new(0)
     }
@@ -50,6 +55,8 @@ impl Word for AtomicU32 {
 
 #[allow(private_interfaces, reason = "see the trait")]
 impl Word for AtomicU64 {
+    const BYTES: u64 = size_of::<u64>() as u64;
+
     fn zero() -> Self {
         Self::new(0)
     }

@@ -72,7 +72,7 @@ pub(super) struct Ordered {
 impl Ordered {
     pub(super) fn new() -> Self {
         Self {
-            heads: [const { AtomicU32::new(0) }; HEIGHT_MAX],
+            heads: std::array::from_fn(|_| AtomicU32::new(0)),
             height: AtomicUsize::new(0),
             done: AtomicU32::new(0),
             splice: Mutex::new([0; HEIGHT_MAX]),

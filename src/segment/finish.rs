@@ -291,6 +291,7 @@ impl SegmentWriter {
             counts: self.counts,
             hash_bits: self.parameters.hasher.hash_bits(),
             prefix_bits: PREFIX_BITS,
+            ordinal_bits: 0,
             key_fence_bytes: self.parameters.key_fence_bytes,
             layout,
         };

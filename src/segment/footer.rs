@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! head, 64 bytes at offset 0
-//!      0      8  magic "SEALSEGM"
+//!      0      8  magic "SEALSEGM"; of a part of a folded run "SEALRUNS"
 //!      8      4  version
 //!     12      4  CRC-32C over the other 60 bytes
 //!     16     40  identity
@@ -51,10 +51,14 @@ pub const HEAD_BYTES: usize = 64;
 pub const TRAILER_BYTES: usize = 16;
 
 const MAGIC: [u8; 8] = *b"SEALSEGM";
+/// Of the index of a folded run.
+const RUN_MAGIC: [u8; 8] = *b"SEALRUNS";
 const FIXED_BYTES: usize = 120;
 const SECTION_BYTES: usize = 40;
 const CHECKSUM_BYTES: usize = 8;
 const SKIPPABLE: u16 = 0x8000;
+/// Part numbers have 16 bits, and a fence of 32 bits must be left.
+pub const PREFIX_BITS_MAX: u8 = 14;
 /// Incompatible features known here: none.
 const FEATURES_KNOWN: u64 = 0;
 
@@ -102,16 +106,26 @@ pub struct Footer {
     pub hash_bits: u8,
     /// Leading hash bits that all its keys share.
     pub prefix_bits: u8,
+    /// Bits of a location that say which segment of the run; 0 in a segment's own index.
+    pub ordinal_bits: u8,
     /// Bytes of records a key fence.
     pub key_fence_bytes: u32,
     /// Where everything is.
     pub layout: SegmentLayout,
 }
 
+/// The magic of what has this level.
+const fn magic_of(level: u8) -> [u8; 8] {
+    match level {
+        0 => MAGIC,
+        _ => RUN_MAGIC,
+    }
+}
+
 /// The encoded file head.
 pub fn encode_head(identity: &SegmentIdentity) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
-    head[..8].copy_from_slice(&MAGIC);
+    head[..8].copy_from_slice(&magic_of(identity.level));
     head[8..12].copy_from_slice(&SEGMENT_VERSION.to_le_bytes());
     head[16..56].copy_from_slice(&identity.encode());
     let crc = head_crc(&head);
@@ -121,7 +135,7 @@ pub fn encode_head(identity: &SegmentIdentity) -> [u8; HEAD_BYTES] {
 
 /// The identity that a file head gives.
 pub fn decode_head(head: &[u8; HEAD_BYTES]) -> Result<SegmentIdentity, FooterFault> {
-    if head[..8] != MAGIC {
+    if head[..8] != MAGIC && head[..8] != RUN_MAGIC {
         return Err(Damaged("file head magic"));
     }
     check_version(u32_at(head, 8), "file head version")?;
@@ -132,7 +146,9 @@ pub fn decode_head(head: &[u8; HEAD_BYTES]) -> Result<SegmentIdentity, FooterFau
         return Err(newer_feature("unknown feature bits in the file head"));
     }
     let identity = head[16..].first_chunk().and_then(SegmentIdentity::decode);
-    identity.ok_or(Damaged("file head identity"))
+    identity
+        .filter(|identity| head[..8] == magic_of(identity.level))
+        .ok_or(Damaged("file head identity"))
 }
 
 fn head_crc(head: &[u8; HEAD_BYTES]) -> u32 {
@@ -171,7 +187,13 @@ impl Footer {
         ] {
             out.extend_from_slice(&value.to_le_bytes());
         }
-        out.extend_from_slice(&[self.hash_bits, self.prefix_bits, 0, LOCATION_BITS as u8]);
+        let offset_bits = LOCATION_BITS as u8 - self.ordinal_bits;
+        out.extend_from_slice(&[
+            self.hash_bits,
+            self.prefix_bits,
+            self.ordinal_bits,
+            offset_bits,
+        ]);
         out.extend_from_slice(&(PAGE_BYTES as u32).to_le_bytes());
         out.extend_from_slice(&self.key_fence_bytes.to_le_bytes());
         out.extend_from_slice(&(sections as u16).to_le_bytes());
@@ -194,7 +216,7 @@ impl Footer {
         let length = (out.len() - start + TRAILER_BYTES) as u32;
         out.extend_from_slice(&length.to_le_bytes());
         out.extend_from_slice(&SEGMENT_VERSION.to_le_bytes());
-        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&magic_of(self.identity.level));
         sum
     }
 
@@ -204,7 +226,7 @@ impl Footer {
         let trailer = tail
             .last_chunk::<TRAILER_BYTES>()
             .ok_or(Damaged("the footer is cut"))?;
-        if trailer[8..] != MAGIC {
+        if trailer[8..] != MAGIC && trailer[8..] != RUN_MAGIC {
             return Err(Damaged("footer magic"));
         }
         check_version(u32_at(trailer, 4), "footer version")?;
@@ -223,9 +245,13 @@ impl Footer {
             return Err(Damaged("footer checksum"));
         }
         let footer = Self::decode_body(body)?;
+        let level = footer.identity.level;
+        if trailer[8..] != magic_of(level) {
+            return Err(Damaged("footer magic"));
+        }
         footer
             .layout
-            .check(&footer.counts, file_bytes, length as u64)
+            .check(level, &footer.counts, file_bytes, length as u64)
             .map_err(Damaged)?;
         Ok((footer, length, sum))
     }
@@ -234,8 +260,8 @@ impl Footer {
         if u64_at(body, 48) & !FEATURES_KNOWN != 0 {
             return Err(newer_feature("unknown feature bits in the footer"));
         }
-        if u32_at(body, 108) != PAGE_BYTES as u32 || body[106] != 0 {
-            return Err(newer_feature("page bytes or ordinal bits"));
+        if u32_at(body, 108) != PAGE_BYTES as u32 {
+            return Err(newer_feature("page bytes"));
         }
         let sections_end = FIXED_BYTES + usize::from(u16_at(body, 116)) * SECTION_BYTES;
         let fields = body.get(sections_end..).ok_or(Damaged("footer sections"))?;
@@ -246,11 +272,19 @@ impl Footer {
         let prefix_bits = body[105];
         let layout = decode_sections(&body[FIXED_BYTES..sections_end], prefix_bits)?;
         let identity = body.first_chunk().and_then(SegmentIdentity::decode);
-        if prefix_bits > 32 || u32::from(body[107]) != LOCATION_BITS {
+        let identity = identity.ok_or(Damaged("footer identity"))?;
+        let (ordinal_bits, offset_bits) = (body[106], body[107]);
+        if identity.level == 0 && ordinal_bits != 0 {
+            return Err(newer_feature("ordinal bits in a segment's own index"));
+        }
+        if prefix_bits > PREFIX_BITS_MAX
+            || (identity.level == 0 && prefix_bits != 0)
+            || u32::from(ordinal_bits) + u32::from(offset_bits) != LOCATION_BITS
+        {
             return Err(Damaged("footer bit counts"));
         }
         Ok(Self {
-            identity: identity.ok_or(Damaged("footer identity"))?,
+            identity,
             counts: SegmentCounts {
                 records: u64_at(body, 56),
                 tombstones: u64_at(body, 64),
@@ -261,6 +295,7 @@ impl Footer {
             },
             hash_bits: body[104],
             prefix_bits,
+            ordinal_bits,
             key_fence_bytes: u32_at(body, 112),
             layout,
         })

@@ -156,10 +156,11 @@ impl SegmentLayout {
         self.places().page_count()
     }
 
-    /// Checks that every section is where it must be in a file of `file_bytes` with a footer of
-    /// `footer_bytes`; says which is not. After that, all places lie inside the file.
+    /// Checks that every section is where it must be in a file of this level and of `file_bytes`, with a
+    /// footer of `footer_bytes`; says which is not. After that, all places lie inside the file.
     pub fn check(
         &self,
+        level: u8,
         counts: &SegmentCounts,
         file_bytes: u64,
         footer_bytes: u64,
@@ -178,11 +179,14 @@ impl SegmentLayout {
         if !all.into_iter().chain(filters).all(inside) {
             return Err("a section outside the file");
         }
+        // A part of a folded run has entries and no records of its own.
+        let items = if level == 0 { counts.records } else { 0 };
         let records = self.records.span;
         let right = records.offset == HEAD_BYTES as u64
             && records.bytes.is_multiple_of(UNIT_BYTES)
             && records.end() / UNIT_BYTES < 1 << LOCATION_BITS
-            && self.records.items == counts.records
+            && self.records.items == items
+            && (level == 0 || records.bytes + self.key_fences.span.bytes == 0)
             && counts.tombstones <= counts.records
             && counts.min_sequence <= counts.max_sequence;
         if !right {

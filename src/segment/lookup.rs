@@ -21,6 +21,7 @@ use crate::index::page::PAGE_BYTES;
 use crate::index::{
     Entry, LocationSplit, SIZE_CLASS_LARGE, first_page, size_class_bytes, size_class_of,
 };
+use crate::sync::Arc;
 use crate::types::{KeyHash, KeyspaceId, RecordKind, Sequence};
 
 const OPERATION: &str = "get";
@@ -85,40 +86,44 @@ pub enum Lookup {
 
 /// What is looked for.
 #[derive(Clone, Copy, Debug)]
-struct Wanted<'a> {
-    hash: KeyHash,
-    keyspace: KeyspaceId,
-    key: &'a [u8],
-    bound: Sequence,
+pub struct Wanted<'a> {
+    /// The key's hash.
+    pub hash: KeyHash,
+    /// Its keyspace.
+    pub keyspace: KeyspaceId,
+    /// The key.
+    pub key: &'a [u8],
+    /// Versions above this sequence do not count.
+    pub bound: Sequence,
+}
+
+/// Where an index and its records are.
+struct Source<'a> {
+    files: &'a FileTable,
+    /// The segments that ordinals count, newest first; the index's own file where there is none.
+    records: &'a [Arc<Segment>],
+    file: &'a OpenFile,
+    places: &'a Places,
+    split: LocationSplit,
 }
 
 impl Segment {
-    /// The newest version of the key with a sequence not above `bound`. `hash` must be the key's.
-    /// Errors: `Corruption` for damage met on the way, `MissingFile`, `Io`, `TooManyOpenFiles`,
+    /// The newest version of the key with a sequence not above the bound. `records` are the segments that
+    /// a folded run's entries point to, newest first; a segment's own index needs none. Errors:
+    /// `Corruption` for damage met on the way, `MissingFile`, `Io`, `TooManyOpenFiles`,
     /// `UnsupportedVersion`.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "the hot path: nothing to build, nothing to own"
-    )]
     pub fn lookup(
         &self,
         files: &FileTable,
-        hash: KeyHash,
-        keyspace: KeyspaceId,
-        key: &[u8],
-        bound: Sequence,
+        records: &[Arc<Segment>],
+        wanted: &Wanted<'_>,
         buffers: &mut LookupBuffers,
         counts: &mut ReadCounts,
     ) -> Result<Lookup> {
-        if self.is_newer_than(bound) {
+        if self.is_newer_than(wanted.bound) {
             return Ok(Lookup::Absent);
         }
-        let wanted = Wanted {
-            hash,
-            keyspace,
-            key,
-            bound,
-        };
+        let hash = wanted.hash;
         let tail = self.tail(files, counts)?;
         let page = first_page(tail.page_fences(), hash, tail.prefix_bits()) as u64;
         let places = tail.places();
@@ -127,7 +132,14 @@ impl Segment {
         }
         counts.candidates += 1;
         let file = self.file(files, counts)?;
-        let found = self.search(&file, &places, page, &wanted, buffers, counts)?;
+        let source = Source {
+            files,
+            records,
+            file: &file,
+            places: &places,
+            split: tail.split(),
+        };
+        let found = self.search(&source, page, wanted, buffers, counts)?;
         if found == Lookup::Absent {
             counts.false_candidates += 1;
         }
@@ -137,8 +149,7 @@ impl Segment {
     /// Tries every entry with the hash, from `page` on.
     fn search(
         &self,
-        file: &OpenFile,
-        places: &Places,
+        source: &Source<'_>,
         mut page: u64,
         wanted: &Wanted<'_>,
         buffers: &mut LookupBuffers,
@@ -149,16 +160,21 @@ impl Segment {
             record,
         } = buffers;
         page_buffer.resize(PAGE_BYTES, 0);
+        let places = source.places;
         while page < places.page_count() {
             let offset = places.page_offset(page);
-            self.read(file, OPERATION, offset, page_buffer, counts)?;
+            self.read(source.file, OPERATION, offset, page_buffer, counts)?;
             let view = self.page(places, page, page_buffer, OPERATION)?;
             let mut index = view.lower_bound(wanted.hash);
             while let Some(entry) = view
                 .entry(index)
                 .filter(|entry| entry.hash() == wanted.hash)
             {
-                if let Some(found) = self.try_entry(file, places, entry, wanted, record, counts)? {
+                let found = match source.records.is_empty() {
+                    true => self.try_own(source, entry, wanted, record, counts)?,
+                    false => self.try_other(source, (page, entry), wanted, record, counts)?,
+                };
+                if let Some(found) = found {
                     return Ok(found);
                 }
                 index += 1;
@@ -171,34 +187,65 @@ impl Segment {
         Ok(Lookup::Absent)
     }
 
-    /// Reads the record of an entry; `None` if it is not the wanted key or is newer than the bound.
-    fn try_entry(
+    /// Reads the record of an entry of the segment's own index; `None` if it is not the wanted key or is
+    /// newer than the bound.
+    fn try_own(
         &self,
-        file: &OpenFile,
-        places: &Places,
+        source: &Source<'_>,
         entry: Entry,
         wanted: &Wanted<'_>,
         buffer: &mut Vec<u8>,
         counts: &mut ReadCounts,
     ) -> Result<Option<Lookup>> {
         let offset = LocationSplit::SEGMENT.offset_bytes(entry.location());
-        let record = self.read_record(file, places, entry, offset, buffer, counts)?;
-        let key = buffer.get(record.key.clone()).unwrap_or_default();
-        if record.keyspace != wanted.keyspace || key != wanted.key {
-            if self.hasher().hash(record.keyspace, key) != entry.hash() {
-                let what = "the record's key has another hash than its index entry";
-                return Err(self.damage(OPERATION, offset, what));
-            }
+        let record = self.read_record(source.file, source.places, entry, offset, buffer, counts)?;
+        if self.is_of_other_key(&record, buffer, wanted, entry) {
+            let what = "the record's key has another hash than its index entry";
+            return Err(self.damage(OPERATION, offset, what));
+        }
+        Ok(judge(record, buffer, wanted))
+    }
+
+    /// The same for an entry of a folded run's index, whose record lies in one of its segments. What is
+    /// wrong between the two is damage of the index, which can be made again from the segments.
+    fn try_other(
+        &self,
+        source: &Source<'_>,
+        (page, entry): (u64, Entry),
+        wanted: &Wanted<'_>,
+        buffer: &mut Vec<u8>,
+        counts: &mut ReadCounts,
+    ) -> Result<Option<Lookup>> {
+        let location = entry.location();
+        let ordinal = usize::try_from(source.split.ordinal(location)).ok();
+        let damage = |what| self.damage(OPERATION, source.places.page_offset(page), what);
+        let segment = ordinal.and_then(|ordinal| source.records.get(ordinal));
+        let segment = segment.ok_or_else(|| damage("an entry of a segment that the run lacks"))?;
+        if segment.is_newer_than(wanted.bound) {
             return Ok(None);
         }
-        let sequence = record.sequence;
-        Ok((sequence <= wanted.bound).then_some(match record.kind {
-            RecordKind::Tombstone => Lookup::Tombstone { sequence },
-            RecordKind::Value => Lookup::Value {
-                sequence,
-                value: record.value,
-            },
-        }))
+        let places = segment.tail(source.files, counts)?.places();
+        let file = segment.file(source.files, counts)?;
+        let offset = source.split.offset_bytes(location);
+        let record = segment.read_record(&file, &places, entry, offset, buffer, counts)?;
+        if segment.is_of_other_key(&record, buffer, wanted, entry) {
+            return Err(damage("an entry of another hash than its record's key"));
+        }
+        Ok(judge(record, buffer, wanted))
+    }
+
+    /// Whether the record's key has another hash than the entry: then it is neither the wanted key nor one
+    /// that shares its hash.
+    fn is_of_other_key(
+        &self,
+        record: &RecordLayout,
+        buffer: &[u8],
+        wanted: &Wanted<'_>,
+        entry: Entry,
+    ) -> bool {
+        let key = buffer.get(record.key.clone()).unwrap_or_default();
+        (record.keyspace != wanted.keyspace || key != wanted.key)
+            && self.hasher().hash(record.keyspace, key) != entry.hash()
     }
 
     /// Reads and verifies the record of an entry into `buffer`.
@@ -264,4 +311,20 @@ impl Segment {
         let from = offset + part.start as u64;
         self.read(file, OPERATION, from, &mut buffer[part], counts)
     }
+}
+
+/// What a record says of the wanted key: nothing if it is another one, or newer than the bound.
+fn judge(record: RecordLayout, buffer: &[u8], wanted: &Wanted<'_>) -> Option<Lookup> {
+    let key = buffer.get(record.key.clone()).unwrap_or_default();
+    if record.keyspace != wanted.keyspace || key != wanted.key || record.sequence > wanted.bound {
+        return None;
+    }
+    let sequence = record.sequence;
+    Some(match record.kind {
+        RecordKind::Tombstone => Lookup::Tombstone { sequence },
+        RecordKind::Value => Lookup::Value {
+            sequence,
+            value: record.value,
+        },
+    })
 }

@@ -18,6 +18,7 @@
 
 use super::footer::SegmentCounts;
 use super::identity::SegmentIdentity;
+use crate::env::FileName;
 use crate::sync::Arc;
 use crate::types::{KeyspaceKind, Sequence};
 
@@ -51,6 +52,14 @@ pub struct SegmentMeta {
 pub struct PackedMeta(Arc<[u8]>);
 
 impl SegmentMeta {
+    /// The file's name.
+    pub const fn name(&self) -> FileName {
+        match self.identity.level {
+            0 => FileName::segment(self.number),
+            _ => FileName::run(self.number),
+        }
+    }
+
     /// The packed form.
     pub fn pack(&self) -> PackedMeta {
         let (identity, counts) = (&self.identity, &self.counts);
@@ -93,6 +102,11 @@ impl PackedMeta {
         let mut numbers = Varints(&self.0);
         numbers.next();
         numbers.next()
+    }
+
+    /// The file's name: a level above 0 has an index and no records.
+    pub fn name(&self) -> FileName {
+        self.unpack().name()
     }
 
     /// Bytes of the packed form.

@@ -10,8 +10,6 @@
 //! Nothing else of a file is kept in memory: 4 bytes an index page, the lengths of two sections, and what
 //! the manifest knows, packed. Who loads a filter reads the footer again.
 
-use arc_swap::ArcSwapOption;
-
 use super::ReadCounts;
 use super::files::{FileSlot, FileTable, OpenFile};
 use super::footer::{Footer, FooterFault, SEGMENT_VERSION};
@@ -22,9 +20,9 @@ use crate::env::FileName;
 use crate::env::io::{read_exact_at, uninterrupted};
 use crate::error::{Error, ErrorKind, Result};
 use crate::filter::{BLOCK_BYTES, Block, PIECE_BLOCKS, PIECE_BYTES, ResidentFilter};
-use crate::index::fence_of;
 use crate::index::page::{PAGE_BYTES, PageView};
-use crate::sync::{Arc, OnceLock};
+use crate::index::{LocationSplit, fence_of};
+use crate::sync::{Arc, ArcSwapOption, OnceLock};
 use crate::types::{Hasher, KeyHash, Sequence};
 
 const OPERATION: &str = "open segment";
@@ -35,8 +33,9 @@ const REBUILD_PAGES: usize = 16;
 /// What stays in memory of the tail.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Tail {
-    /// Bytes of records and of key fences, low half first, the prefix bits; then the page fences. From
-    /// these the places follow, because sections touch. One list: a segment more is one allocation less.
+    /// Bytes of records and of key fences, low half first, the bits of prefix and ordinal; then the page
+    /// fences. From these the places follow, because sections touch. One list: a segment more is one
+    /// allocation less.
     words: Box<[u32]>,
 }
 
@@ -50,7 +49,7 @@ impl Tail {
         let mut words = Vec::with_capacity(Self::HEAD_WORDS + page_fences.len());
         words.extend([records as u32, (records >> 32) as u32]);
         words.extend([fences as u32, (fences >> 32) as u32]);
-        words.push(footer.prefix_bits.into());
+        words.push(u32::from(footer.prefix_bits) | u32::from(footer.ordinal_bits) << 8);
         words.extend_from_slice(page_fences);
         let tail = Self {
             words: words.into_boxed_slice(),
@@ -79,6 +78,13 @@ impl Tail {
     /// Leading hash bits that all keys of the segment share.
     pub fn prefix_bits(&self) -> u8 {
         self.parts().0[4] as u8
+    }
+
+    /// How locations in its entries part.
+    pub fn split(&self) -> LocationSplit {
+        LocationSplit {
+            ordinal_bits: (self.parts().0[4] >> 8) as u8,
+        }
     }
 
     /// The fence of each index page.
@@ -165,7 +171,7 @@ impl Segment {
 
     /// The file's name.
     pub fn name(&self) -> FileName {
-        FileName::segment(self.number())
+        self.meta.name()
     }
 
     /// The store's hasher.

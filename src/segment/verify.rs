@@ -8,6 +8,8 @@
 //!   64-bit hashes, added, so order does not matter) and compared with the sum over the pages;
 //! * every filter block: the filters are derived again from the entries.
 //!
+//! The parts of a folded run's index are checked in the same way, against the own indexes of its segments.
+//!
 //! After a damaged record the next key fence says where to go on. Entries that point into what was
 //! skipped are left out of the comparison. Damage is listed, not returned as an error: errors are those
 //! of reading, a missing file, and a newer format.
@@ -18,14 +20,16 @@ use super::ReadCounts;
 use super::fences::{Fence, Separator, decode_piece};
 use super::files::FileTable;
 use super::footer::{Footer, HEAD_BYTES, SegmentCounts, decode_head};
+use super::gather::PageKeeper;
 use super::identity::{Chain, checksum};
 use super::layout::Span;
 use super::reader::Segment;
 use super::record::RecordLayout;
 use super::window::{RecordWindow, Source};
 use crate::error::{Error, ErrorKind, Result};
-use crate::index::{Entry, UNIT_BYTES, size_class_of};
-use crate::types::{KeyspaceId, RecordKind, Sequence};
+use crate::index::{Entry, LOCATION_BITS, LocationSplit, UNIT_BYTES, size_class_of};
+use crate::sync::Arc;
+use crate::types::{HASH_BITS, KeyspaceId, RecordKind, Sequence};
 
 pub(super) const OPERATION: &str = "verify";
 
@@ -120,6 +124,8 @@ pub(super) struct Derived {
     pub(super) entries: EntrySum,
     /// Stretches of the records section that could not be read as records, ascending.
     skipped: Vec<Span>,
+    /// Damage elsewhere hides which entries there must be.
+    pub(super) unknown: bool,
 }
 
 impl Derived {
@@ -147,6 +153,26 @@ impl Segment {
     /// Checks the whole file as it is on disk, whatever is in memory. `progress` is called now and
     /// then with the bytes read so far. Reads everything once, the index once more for each filter.
     pub fn verify(&self, files: &FileTable, progress: &mut dyn FnMut(u64)) -> Result<VerifyReport> {
+        self.verify_with(files, progress, |verifier| verifier.records())
+    }
+
+    /// The same for a part of a folded run's index: its entries must be those that the own indexes of the
+    /// run's segments, newest first, have in its range of hashes. Reads those, too.
+    pub fn verify_part(
+        &self,
+        files: &FileTable,
+        segments: &[Arc<Segment>],
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<VerifyReport> {
+        self.verify_with(files, progress, |verifier| verifier.entries_of(segments))
+    }
+
+    fn verify_with(
+        &self,
+        files: &FileTable,
+        progress: &mut dyn FnMut(u64),
+        derive: impl FnOnce(&mut Verifier<'_>) -> Result<Derived>,
+    ) -> Result<VerifyReport> {
         let mut counts = ReadCounts::default();
         let mut report = VerifyReport::default();
         let file = self.file(files, &mut counts)?;
@@ -174,7 +200,7 @@ impl Segment {
                 .add("page fences", self.meta().tail_offset, "checksum");
         }
         verifier.head()?;
-        let derived = verifier.records()?;
+        let derived = derive(&mut verifier)?;
         verifier.padding()?;
         verifier.index(&derived, fences_intact.then_some(&fences))?;
         verifier.report.bytes = verifier.counts.bytes;
@@ -254,6 +280,48 @@ impl Verifier<'_> {
         self.report.records = pass.counts.records;
         self.end_of_records(&mut fences, &pass)?;
         Ok(pass.derived)
+    }
+
+    /// What the entries of a part must be, by the own indexes of the run's segments.
+    fn entries_of(&mut self, segments: &[Arc<Segment>]) -> Result<Derived> {
+        let identity = self.footer.identity;
+        let shift = HASH_BITS - u32::from(self.footer.prefix_bits);
+        let part = u64::from(identity.part);
+        let hashes = part << shift..(part + 1) << shift;
+        let ordinal_bits = self.footer.ordinal_bits;
+        let offset_bits = LocationSplit { ordinal_bits }.offset_bits();
+        let mut derived = Derived::default();
+        for (ordinal, segment) in (0..).zip(segments) {
+            let mut keeper = PageKeeper::default();
+            let sum = &mut derived.entries;
+            let found = segment.gather(
+                self.files,
+                &hashes,
+                &mut keeper,
+                &mut self.counts,
+                |entry| {
+                    let location = ordinal << offset_bits | entry.location();
+                    // A location that does not fit is in no part: the sums will differ.
+                    if location >> LOCATION_BITS == 0 {
+                        let (class, tombstone) = (entry.size_class(), entry.tombstone());
+                        sum.add(Entry::new(entry.hash(), location, class, tombstone));
+                    }
+                    true
+                },
+            );
+            match found {
+                Ok(_) => {}
+                // Listed for that segment.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Corruption | ErrorKind::MissingFile) =>
+                {
+                    derived.unknown = true;
+                }
+                Err(error) => return Err(error),
+            }
+            (self.progress)(self.counts.bytes);
+        }
+        Ok(derived)
     }
 
     /// Compares a record with the fence that it should or should not have.

@@ -128,6 +128,10 @@ impl<S: Subject> Run<S> {
             return Ok(());
         }
         self.newest = newest;
+        if open.subject.newest_is_folded() {
+            self.hit("fold");
+            return self.check_everything(open, false);
+        }
         self.check_installed(open)
     }
 

@@ -168,8 +168,8 @@ impl Swarm {
             strength: strength.unwrap_or(drawn),
             kinds,
             faults,
-            lives: 1 + c.below(Purpose::Swarm, 5),
-            steps_max: 20 + c.below(Purpose::Swarm, 380),
+            lives: 1 + c.below(Purpose::Swarm, 4),
+            steps_max: 20 + c.below(Purpose::Swarm, 300),
             keys: *c.pick(Purpose::Swarm, &[4, 16, 64, 200, 5000, 1]),
             key_shape: c.below(Purpose::Swarm, 4),
             // Often so short that all records have one length.

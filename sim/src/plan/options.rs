@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sealstone::Options;
+use sealstone::{Fold, Options};
 
 use super::Wrong;
 use super::machine::Machine;
@@ -44,6 +44,12 @@ pub fn set(options: Options, name: &str, value: &str, machine: &Machine) -> Resu
         "cursor_buffer_bytes" => options.cursor_buffer_bytes(small()?),
         "key_fence_bytes" => options.key_fence_bytes(small()?),
         "manifest_roll_bytes" => options.manifest_roll_bytes(number()?),
+        "fold" if value == "off" => options.fold(Fold::Off),
+        "fold" => options.fold(Fold::Runs(
+            u8::try_from(number()?).map_err(|_| Wrong::Text("fold is too large".into()))?,
+        )),
+        "fold_bytes" => options.fold_bytes(number()?),
+        "run_part_records" => options.run_part_records(small()?),
         "retry_delay" => options.retry_delay(Duration::from_millis(number()?)),
         other => return Err(format!("no option {other}").into()),
     })
@@ -64,11 +70,13 @@ pub(crate) fn options_of(options: &Options) -> Vec<String> {
         let Some((name, value)) = field.trim().split_once(": ") else {
             continue;
         };
-        let value = value
-            .strip_prefix("Some(")
+        let value = ["Some(", "Runs("]
+            .iter()
+            .find_map(|around| value.strip_prefix(around))
             .map_or(value, |value| value.trim_end_matches(')'));
         let value = match value {
             "None" => continue,
+            "Off" => "off".to_string(),
             value if value.starts_with('[') => {
                 value[1..].split(',').next().unwrap_or("0").to_string()
             }
@@ -98,7 +106,8 @@ mod tests {
     fn options_come_back_from_their_lines() {
         let options = Options::tiny()
             .queue_slots(3)
-            .retry_delay(Duration::from_secs(7));
+            .retry_delay(Duration::from_secs(7))
+            .fold(Fold::Runs(5));
         let machine = Machine::new();
         let mut again = Options::tiny();
         for line in &options_of(&options)[1..] {

@@ -378,6 +378,7 @@ pub fn job_name(job: Job) -> &'static str {
         Job::Unlink => "unlink",
         Job::LoadFilter => "load-filter",
         Job::RollManifest => "roll-manifest",
+        Job::Fold => "fold",
         _ => "unknown",
     }
 }

@@ -12,9 +12,9 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread::{self, JoinHandle, ThreadId};
 
 use crate::env::{Clock, Driver, DriverHandle, IoResult, Step, Work};
+use crate::sync::thread::{self, JoinHandle, ThreadId};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, Signal};
 
 /// A [`Driver`] of plain threads named `sealstone-0`, `sealstone-1` and so on.
@@ -238,7 +238,7 @@ mod tests {
             thread::yield_now();
         }
         // Idle threads do not spin; a few steps more may be under way.
-        thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(std::time::Duration::from_millis(20));
         assert!(work.calls.load(Ordering::Relaxed) <= 2);
         stop.store(true, Ordering::Release);
         work.signal.raise();

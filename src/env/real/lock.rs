@@ -20,13 +20,13 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, fstat, openat};
 
 use crate::env::{FileName, IoError, IoErrorKind, IoResult, LockGuard, LockMode};
-use crate::sync::Mutex;
+use crate::sync::StaticMutex;
 
 /// A directory: device and inode.
 type DirectoryId = (u64, u64);
 
 /// How often each directory is locked `Shared` here; 0 = `Exclusive`.
-static REGISTER: Mutex<BTreeMap<DirectoryId, u32>> = Mutex::new(BTreeMap::new());
+static REGISTER: StaticMutex<BTreeMap<DirectoryId, u32>> = StaticMutex::new(BTreeMap::new());
 
 /// An entry of the register, taken out again when dropped.
 #[derive(Debug)]

@@ -8,6 +8,8 @@ mod driver;
 mod errors;
 mod file;
 mod lock;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod vfs;
 
 use std::path::Path;

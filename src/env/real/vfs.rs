@@ -28,7 +28,7 @@ use super::lock;
 use crate::env::{
     File, FileName, IoError, IoErrorKind, IoResult, Listing, LockGuard, LockMode, OpenMode, Vfs, io,
 };
-use crate::sync::{Arc, Mutex, OnceLock};
+use crate::sync::{Arc, Mutex, StaticOnceLock};
 
 /// The access rights of a new file, before the process's mask.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
@@ -132,7 +132,7 @@ impl Vfs for RealVfs {
     }
 
     fn descriptor_limit(&self) -> u64 {
-        static RAISED: OnceLock<()> = OnceLock::new();
+        static RAISED: StaticOnceLock<()> = StaticOnceLock::new();
         RAISED.get_or_init(raise_descriptor_limit);
         getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
     }

@@ -3,6 +3,7 @@
 mod damage;
 mod format;
 mod rules;
+mod runs;
 mod writing;
 
 use super::*;
@@ -38,6 +39,16 @@ fn segment(number: u64) -> SegmentMeta {
             value_bytes: 5000,
         },
     }
+}
+
+/// A part of a run over the sample segment's generations, with that many of its records.
+fn part_of_run(number: u64, part: u16) -> SegmentMeta {
+    let mut meta = segment(number);
+    meta.identity.level = 1;
+    meta.identity.part = part;
+    meta.counts.key_bytes = 0;
+    meta.counts.value_bytes = 0;
+    meta
 }
 
 fn log(number: u64) -> LogEntry {

@@ -176,6 +176,9 @@ fn any_small_change() -> impl Strategy<Value = Change> {
         (1_u64..8).prop_map(|number| Change::AddSegment(segment(number))),
         (1_u64..8).prop_map(|number| Change::DropLog { number }),
         (1_u64..8).prop_map(|number| Change::DropSegment { number }),
+        (1_u64..8).prop_map(|number| Change::DropPart { number }),
+        (1_u64..8, 0_u16..3)
+            .prop_map(|(number, part)| Change::AddSegment(part_of_run(number, part))),
         (1_u64..8, 0_u64..9).prop_map(|(number, durable_through)| Change::MarkLog {
             number,
             durable_through

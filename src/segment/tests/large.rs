@@ -214,17 +214,14 @@ fn b033_a_segment_that_passes_2_and_4_gib() {
     let segment = Arc::new(Segment::new(summary.meta.pack(), Arc::new(build.hasher())));
     let (mut buffers, mut counts) = (LookupBuffers::new(), ReadCounts::default());
     for (index, length) in lengths.iter().enumerate() {
-        let hash = segment.hasher().hash(KEYSPACE, &key(index));
+        let wanted = Wanted {
+            hash: segment.hasher().hash(KEYSPACE, &key(index)),
+            keyspace: KEYSPACE,
+            key: &key(index),
+            bound: u64::MAX,
+        };
         let found = segment
-            .lookup(
-                &files,
-                hash,
-                KEYSPACE,
-                &key(index),
-                u64::MAX,
-                &mut buffers,
-                &mut counts,
-            )
+            .lookup(&files, &[], &wanted, &mut buffers, &mut counts)
             .unwrap();
         let Lookup::Value { value, .. } = found else {
             panic!("key {index} at {} is not there", starts[index]);

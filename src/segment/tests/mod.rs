@@ -6,6 +6,8 @@ mod disk;
 mod files;
 mod large;
 mod lookup;
+#[cfg(loom)]
+mod loom_tests;
 mod verify;
 mod writer;
 
@@ -169,9 +171,15 @@ impl Fixture {
         bound: Sequence,
     ) -> crate::error::Result<Option<(Sequence, Option<Vec<u8>>)>> {
         let (buffers, counts) = (&mut self.buffers, &mut self.counts);
-        let found =
-            self.segment
-                .lookup(&self.files, hash, keyspace, key, bound, buffers, counts)?;
+        let wanted = Wanted {
+            hash,
+            keyspace,
+            key,
+            bound,
+        };
+        let found = self
+            .segment
+            .lookup(&self.files, &[], &wanted, buffers, counts)?;
         Ok(match found {
             Lookup::Absent => None,
             Lookup::Tombstone { sequence } => Some((sequence, None)),
