@@ -191,7 +191,8 @@ fn a_seal_costs_five_or_six() {
     assert_eq!(world.store.stats().manifest_rolls, 0);
 }
 
-/// Over many seals, rolls of the manifest apart (two barriers each).
+/// Over many seals, rolls of the manifest apart (two barriers each), and folds (one for each part, one for the
+/// directory, one for the edit).
 fn sealing(both_kinds: bool) {
     let options = manual()
         .write_region_bytes(1 << 20)
@@ -223,7 +224,9 @@ fn sealing(both_kinds: bool) {
     let counts = world.counters.snapshot() - before;
     let stats = world.store.stats();
     assert!(stats.seals >= 50 && stats.manifest_rolls > 3, "{stats:?}");
-    let rolls = 2 * stats.manifest_rolls;
+    let (folds, parts) = (stats.folds, stats.fold_syncs);
+    assert!(folds >= 6 && parts == folds, "{stats:?}");
+    let rolls = 2 * stats.manifest_rolls + 2 * folds + parts;
     let per_seal = if both_kinds { 6 } else { 5 };
     assert!(
         counts.barriers() - rolls - commits <= per_seal * stats.seals,
@@ -236,8 +239,9 @@ fn sealing(both_kinds: bool) {
     let segments = counts.of(FileKind::Segment).sync_data;
     let manifests = counts.of(FileKind::Manifest).sync_data;
     assert_eq!(segments, stats.seals * if both_kinds { 2 } else { 1 });
-    assert_eq!(manifests, stats.seals + stats.manifest_rolls);
-    assert_eq!(counts.sync_dir, stats.seals + stats.manifest_rolls);
+    assert_eq!(counts.of(FileKind::Run).sync_data, parts);
+    assert_eq!(manifests, stats.seals + stats.manifest_rolls + folds);
+    assert_eq!(counts.sync_dir, stats.seals + stats.manifest_rolls + folds);
     let logs = counts.of(FileKind::Log).sync_data;
     assert_eq!(logs, commits + stats.seals - 1);
 }

@@ -5,7 +5,7 @@ mod support;
 use sealstone::env::counting::{Counters, Counts};
 use sealstone::env::{Env, FileKind};
 use sealstone::sync::Arc;
-use sealstone::{Batch, Durability, Keyspace, Options, Stats, Store};
+use sealstone::{Batch, Durability, Fold, Keyspace, Options, Stats, Store};
 use support::{Random, flush, get, manual, mutable, open, put, write_once};
 
 /// A page of a segment's index.
@@ -214,7 +214,9 @@ fn key(segment: u64, record: u64) -> Vec<u8> {
 }
 
 fn small() -> Options {
+    // One run a segment.
     manual()
+        .fold(Fold::Off)
         .write_region_bytes(1 << 20)
         .chunk_bytes(4096)
         .seal_records(4)

@@ -4,14 +4,16 @@
 mod support;
 
 use sealstone::env::Env;
-use sealstone::{Batch, Durability, Keyspace, Options, Store};
+use sealstone::{Batch, Durability, Fold, Keyspace, Options, Store};
 use support::{Random, get, manual, mutable, open};
 
 const SEGMENTS: u64 = 1000;
 const RECORDS: u64 = 4;
 
 fn small() -> Options {
+    // One run a segment.
     manual()
+        .fold(Fold::Off)
         .write_region_bytes(1 << 20)
         .chunk_bytes(4096)
         .seal_records(RECORDS as u32)

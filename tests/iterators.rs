@@ -5,7 +5,7 @@ mod support;
 use std::ops::Bound;
 
 use sealstone::env::{Env, FileKind};
-use sealstone::{Durability, ErrorKind, Iter, Job, Keyspace, Options, Store};
+use sealstone::{Durability, ErrorKind, Fold, Iter, Job, Keyspace, Options, Store};
 use support::hook::{BROKEN, Call, hooked};
 use support::{Map, Random, flush, kind_of, manual, mutable, open, put, run_all, write_once};
 
@@ -14,7 +14,9 @@ use Durability::Buffered;
 type Item = (Vec<u8>, Vec<u8>);
 
 fn small() -> Options {
+    // One run a segment.
     manual()
+        .fold(Fold::Off)
         .write_region_bytes(1 << 20)
         .chunk_bytes(1024)
         .block_records(16)

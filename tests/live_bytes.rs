@@ -9,7 +9,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use sealstone::{Batch, Durability, Keyspace, Store};
+use sealstone::{Batch, Durability, Fold, Keyspace, Store};
 use support::{get, manual, mutable};
 
 static LIVE_BYTES: AtomicI64 = AtomicI64::new(0);
@@ -78,7 +78,9 @@ fn rest_bytes(store: &Store) -> i64 {
 
 /// The store that is measured.
 fn open_in(directory: &Path) -> (Store, Keyspace) {
+    // One run a segment: the most that they take.
     let options = manual()
+        .fold(Fold::Off)
         .write_region_bytes(8 << 20)
         .seal_records(RECORDS)
         .seal_bytes(64 << 10)

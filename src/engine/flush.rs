@@ -349,7 +349,6 @@ impl Engine {
     fn flush_edit(&self, job: &mut FlushJob) -> Result<()> {
         let generation = job.generation.handle();
         let mut changes = vec![
-            Change::NextNumber(self.next_number.load(Ordering::Relaxed)),
             Change::NextGeneration(generation.number + 1),
             Change::FlushedThrough(generation.last_sequence()),
         ];
@@ -376,7 +375,8 @@ impl Engine {
         self.edit_manifest_with(|_| changes.to_vec())
     }
 
-    /// The same with changes that depend on the state they are made to.
+    /// The same with changes that depend on the state they are made to. Where files are named, the edit
+    /// also says which number is free now.
     pub fn edit_manifest_with(
         &self,
         changes: impl FnOnce(&ManifestState) -> Vec<Change>,
@@ -392,7 +392,13 @@ impl Engine {
                 "the store is closed",
             ));
         };
-        let changes = changes(writer.state());
+        let mut changes = changes(writer.state());
+        let names = |change: &Change| matches!(change, Change::AddLog(_) | Change::AddSegment(_));
+        if changes.iter().any(names) {
+            // Asked under the lock: between two edits on their way an older number must not come second.
+            let next = self.next_number.load(Ordering::Relaxed);
+            changes.insert(0, Change::NextNumber(next));
+        }
         match writer.append(&changes) {
             Ok(()) => {
                 self.counters.manifest_edits.add(1);

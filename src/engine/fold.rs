@@ -34,7 +34,7 @@ use crate::segment::footer::PREFIX_BITS_MAX;
 use crate::segment::{
     PageKeeper, PartPlan, PartWriter, ReadCounts, Segment, SegmentIdentity, SegmentSummary,
 };
-use crate::sync::{Arc, Ordering};
+use crate::sync::Arc;
 use crate::types::{HASH_BITS, KeyHash, KeyspaceKind};
 
 /// From so many segments on a run is old: most of its keys are asked for seldom, and the smaller filters
@@ -553,8 +553,7 @@ impl Engine {
     }
 
     fn fold_edit(&self, job: &FoldJob) -> Result<()> {
-        let next = self.next_number.load(Ordering::Relaxed);
-        let mut changes = vec![Change::NextNumber(next)];
+        let mut changes = Vec::new();
         let replaced = job.choice.replaced.iter().filter(|run| run.level() > 0);
         changes.extend(replaced.flat_map(Run::parts).map(|part| Change::DropPart {
             number: part.number(),

@@ -13,7 +13,7 @@ use crate::engine::states::QueuedGeneration;
 use crate::env::{FileKind, FileName, IoErrorKind, Step, Work, io};
 use crate::error::{Error, ErrorKind, Result};
 use crate::manifest::{Change, LogEntry};
-use crate::sync::{Arc, Ordering, Signal, Weak};
+use crate::sync::{Arc, Signal, Weak};
 
 /// Records per quantum when threads or a waiting writer run jobs.
 pub(crate) const QUANTUM_DEFAULT: u32 = 1024;
@@ -260,10 +260,10 @@ impl Engine {
             .map_err(|cause| Error::io("rotate", name, cause))
             .and_then(|()| self.sync_directory("rotate"))
             .and_then(|()| {
-                self.edit_manifest(&[
-                    Change::NextNumber(self.next_number.load(Ordering::Relaxed)),
-                    Change::AddLog(LogEntry::spare(spare.number, self.incarnation)),
-                ])
+                self.edit_manifest(&[Change::AddLog(LogEntry::spare(
+                    spare.number,
+                    self.incarnation,
+                ))])
             });
         if let Err(error) = named {
             self.discard(name);
