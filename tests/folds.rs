@@ -113,6 +113,25 @@ fn indexes_are_split_by_hash() {
 }
 
 #[test]
+fn parts_may_become_more_or_fewer_at_a_later_open() {
+    let env = Env::in_memory();
+    let mut model = Map::new();
+    let mut number = 0;
+    for part_records in [16, 4096, 64, 1 << 20, 16] {
+        let store = open(&env, options(2).run_part_records(part_records));
+        let keyspace = mutable(&store, "map");
+        for _ in 0..4 {
+            add_segment(&keyspace, number, &mut model);
+            number += 1;
+            flush(&store);
+        }
+        assert_content(&keyspace, &model);
+        let report = store.verify(&mut |_| {}).expect("verifies");
+        assert!(report.damaged.is_empty(), "{:?}", report.damaged);
+    }
+}
+
+#[test]
 fn both_kinds_are_folded_each_for_itself() {
     let env = Env::in_memory();
     let store = open(&env, options(2));

@@ -94,6 +94,7 @@ impl Target for Engine {
         Facts {
             seals: stats.seals,
             commit_barriers: Some(stats.log_syncs - stats.seal_syncs),
+            fold_barriers: stats.fold_syncs + 2 * stats.folds,
             filter_bytes: stats.filter_bytes,
             fence_bytes: stats.fence_bytes,
             stalls: stats.stalls,
@@ -152,8 +153,8 @@ mod tests {
                 "{}",
                 row.written_per_user_byte
             );
-            // Lock, manifest, three logs, segments.
-            assert!(row.files <= 5 + 8 + 1, "{}", row.files);
+            // Lock, manifest, three logs, segments, a folded run.
+            assert!(row.files <= 5 + 8 + 1 + 1, "{}", row.files);
         }
     }
 

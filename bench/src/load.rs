@@ -86,8 +86,10 @@ pub struct LoadRow {
     pub ratio_to_same_bytes: f64,
     /// Barriers that commits took, by commit.
     pub barriers_per_commit: f64,
-    /// The other barriers, by sealed generation.
+    /// The other barriers less those of folds, by sealed generation.
     pub barriers_per_seal: f64,
+    /// Barriers of folds.
+    pub fold_barriers: u64,
     /// Bytes written for each byte of keys and values.
     pub written_per_user_byte: f64,
     /// The median commit.
@@ -233,7 +235,8 @@ fn row_of(
     let rate = |elapsed: Duration| ratio(records as f64, elapsed.as_secs_f64());
     let written = totals.counts.total().written_bytes;
     let commit_barriers = commit_barriers(options, totals, facts);
-    let other_barriers = totals.counts.barriers().saturating_sub(commit_barriers);
+    let background = commit_barriers + facts.fold_barriers;
+    let seal_barriers = totals.counts.barriers().saturating_sub(background);
     let quantile = |quantile| microseconds(totals.latency.value_at_quantile(quantile));
     LoadRow {
         segments: options.segments,
@@ -249,7 +252,8 @@ fn row_of(
         ratio_to_plain: ratio(rate(totals.elapsed), rate(plain.elapsed)),
         ratio_to_same_bytes: ratio(rate(totals.elapsed), rate(same_bytes.elapsed)),
         barriers_per_commit: ratio(commit_barriers as f64, totals.commits as f64),
-        barriers_per_seal: ratio(other_barriers as f64, facts.seals as f64),
+        fold_barriers: facts.fold_barriers,
+        barriers_per_seal: ratio(seal_barriers as f64, facts.seals as f64),
         written_per_user_byte: ratio(written as f64, totals.user_bytes as f64),
         commit_p50_us: quantile(0.5),
         commit_p99_us: quantile(0.99),

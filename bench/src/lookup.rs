@@ -247,7 +247,8 @@ mod tests {
                 assert_eq!(row.segments, 60);
                 match covered {
                     true => assert_eq!(row.opens_per_lookup, 0.0, "{}", row.workload),
-                    false => assert!(row.opens_per_candidate <= 1.0, "{}", row.workload),
+                    // The index may be a file of its own, that of a folded run.
+                    false => assert!(row.opens_per_candidate <= 2.0, "{}", row.workload),
                 }
             }
             let [memory, segment, miss] = &rows[..] else {

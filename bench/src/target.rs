@@ -40,6 +40,8 @@ pub struct Facts {
     pub seals: u64,
     /// Barriers that commits asked for, if the engine tells them from others.
     pub commit_barriers: Option<u64>,
+    /// Barriers of folds, that of each one's manifest edit included.
+    pub fold_barriers: u64,
     /// Bytes of filters in memory.
     pub filter_bytes: u64,
     /// Bytes of page fences in memory.

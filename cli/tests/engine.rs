@@ -410,7 +410,7 @@ fn mutable_keyspaces_take_the_last_value() {
     assert_eq!(place.run("get", &["text:a"]).expect(0).out, b"3");
     place
         .run_with("load", &["--write-once"], &input)
-        .expect_message(&["invalid argument"]);
+        .expect_message(&["incompatible options"]);
 }
 
 #[test]

@@ -47,7 +47,7 @@ target!("engine", engine, inputs 600, bytes 2048, seen [
     ("long runs", 100),
     ("runs with a crash", 100),
     ("write", 200),
-    ("snapshot", 50),
+    ("snapshot", 30),
     ("iterator", 50),
     ("install", 100),
 ]);

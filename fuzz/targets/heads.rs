@@ -32,7 +32,8 @@ struct Head {
 enum Answer {
     Fine,
     Damaged,
-    Newer,
+    /// Of a newer format, or of one that never was.
+    OtherVersion,
 }
 
 /// Where the parts are in each kind of file: magic, incompatible bits, compatible bits, binding.
@@ -91,14 +92,14 @@ fn apply(head: &Head, shape: &Shape, file: &mut [u8]) -> Answer {
         seal::put(file, 12, &sum.to_le_bytes());
     }
     let version = seal::number::<4>(file, 8);
-    if file[..8] != before[..8] || version == 0 {
+    if file[..8] != before[..8] {
         Answer::Damaged
-    } else if version > 1 {
-        Answer::Newer
+    } else if version != 1 {
+        Answer::OtherVersion
     } else if set(5) && head.sum != 0 {
         Answer::Damaged
     } else if seal::number::<8>(file, shape.incompatible) != 0 {
-        Answer::Newer
+        Answer::OtherVersion
     } else if file[shape.binding.clone()] != before[shape.binding.clone()] {
         Answer::Damaged
     } else {
@@ -122,7 +123,7 @@ fn heads(bytes: &[u8], seen: &Seen) {
         let of_file = report.damaged.iter().filter(|damage| damage.file == name);
         match of_file.clone().next() {
             None => Answer::Fine,
-            Some(damage) if damage.what.contains("newer") => Answer::Newer,
+            Some(damage) if damage.what.contains("format version") => Answer::OtherVersion,
             Some(_) => Answer::Damaged,
         }
     });
@@ -142,7 +143,7 @@ fn heads(bytes: &[u8], seen: &Seen) {
 
 fn answer(kind: &ErrorKind) -> Answer {
     match kind {
-        ErrorKind::UnsupportedVersion { .. } => Answer::Newer,
+        ErrorKind::UnsupportedVersion { .. } => Answer::OtherVersion,
         ErrorKind::Corruption => Answer::Damaged,
         other => panic!("{other:?}"),
     }
@@ -151,5 +152,5 @@ fn answer(kind: &ErrorKind) -> Answer {
 target!("heads", heads, inputs 3000, bytes 48, seen [
     ("Fine", 300),
     ("Damaged", 300),
-    ("Newer", 300),
+    ("OtherVersion", 300),
 ]);

@@ -63,7 +63,7 @@ type RunKey = (u8, u8, u64);
 #[derive(Debug, Default)]
 pub(crate) struct FoldSlot {
     pub current: Option<FoldJob>,
-    /// Entries of a step, kept between steps.
+    /// Entries of a step, kept between the steps of a fold.
     entries: Vec<PackedEntry>,
 }
 
@@ -219,6 +219,17 @@ impl FoldJob {
     }
 }
 
+/// The parts of a run that have hashes of a range, and all hashes of each. A run may be split into more
+/// parts than the one that is made of it, or into fewer: the limit is an option.
+fn overlaps<'a>(run: &'a Run, hashes: &Range<u64>) -> impl Iterator<Item = (&'a Part, Range<u64>)> {
+    let shift = HASH_BITS - run.parts().len().ilog2();
+    let range = (hashes.start >> shift)..=(hashes.end.saturating_sub(1) >> shift);
+    let numbered = (0_u64..).zip(run.parts());
+    numbered
+        .filter(move |(number, _)| range.contains(number))
+        .map(move |(number, part)| (part, number << shift..(number + 1) << shift))
+}
+
 /// Bits that a number takes.
 const fn bits_of(number: u64) -> u32 {
     u64::BITS - number.leading_zeros()
@@ -288,6 +299,8 @@ impl Engine {
                 Ok(false)
             }
             Ok(None) => {
+                // Until the next fold nobody needs it.
+                slot.entries = Vec::new();
                 self.install_fold(job);
                 self.maintenance.lock().folds.folding = false;
                 Ok(true)
@@ -376,8 +389,6 @@ impl Engine {
     fn begin_part(&self, job: &mut FoldJob) -> Result<Phase> {
         let part = job.outputs.len() as u64;
         let hashes = job.hashes_of(part);
-        // Another part of an input may follow, and its pages are others.
-        job.keepers.clear();
         let entries = self.count_entries(job, &hashes)?;
         let number = self.take_number();
         let name = FileName::run(number);
@@ -431,15 +442,19 @@ impl Engine {
         }
         let mut counts = ReadCounts::default();
         let mut entries = 0;
-        for input in &job.choice.inputs {
-            let part = input.part(KeyHash(hashes.start));
+        for (part, range) in job
+            .choice
+            .inputs
+            .iter()
+            .flat_map(|run| overlaps(run, hashes))
+        {
             let mut keeper = PageKeeper::default();
-            let own_bits = input.parts().len().ilog2();
-            // The hash behind the part's last one; it is not of the part, and perhaps not a hash.
-            let part_end = ((hashes.start >> (HASH_BITS - own_bits)) + 1) << (HASH_BITS - own_bits);
             let mut rank = |hash| part.rank(&self.files, KeyHash(hash), &mut keeper, &mut counts);
-            let from = rank(hashes.start)?;
-            let to = match hashes.end < part_end {
+            let from = match hashes.start > range.start {
+                true => rank(hashes.start)?,
+                false => 0,
+            };
+            let to = match hashes.end < range.end {
                 true => rank(hashes.end)?,
                 false => part.meta().counts.records,
             };
@@ -505,33 +520,30 @@ impl Engine {
         let offset_bits = LOCATION_BITS - u32::from(job.ordinal_bits);
         let mut fits = true;
         for (place, input) in job.choice.inputs.iter().enumerate() {
-            let part = input.part(KeyHash(slice.start));
-            let split = part.tail(&self.files, &mut counts)?.split();
             let segments = input.segments().len() as u64;
             let base = job.bases.get(place).copied().unwrap_or(0);
             let mut passing = PageKeeper::default();
             let keeper = job.keepers.get_mut(place).unwrap_or(&mut passing);
-            let mut misplaced = false;
-            fits &= part.gather(&self.files, slice, keeper, &mut counts, |entry| {
-                let ordinal = split.ordinal(entry.location());
-                let units = split.offset_bytes(entry.location()) / UNIT_BYTES;
-                misplaced = ordinal >= segments || units >> offset_bits != 0;
-                if misplaced || (!all && buffer.len() == most) {
-                    return false;
+            for (part, range) in overlaps(input, slice) {
+                let hashes = slice.start.max(range.start)..slice.end.min(range.end);
+                let split = part.tail(&self.files, &mut counts)?.split();
+                let mut misplaced = false;
+                fits &= part.gather(&self.files, &hashes, keeper, &mut counts, |entry| {
+                    let ordinal = split.ordinal(entry.location());
+                    let units = split.offset_bytes(entry.location()) / UNIT_BYTES;
+                    misplaced = ordinal >= segments || units >> offset_bits != 0;
+                    if misplaced || (!all && buffer.len() == most) {
+                        return false;
+                    }
+                    let location = (base + ordinal) << offset_bits | units;
+                    let (class, tombstone) = (entry.size_class(), entry.tombstone());
+                    buffer.push(Entry::new(entry.hash(), location, class, tombstone).pack());
+                    true
+                })?;
+                if misplaced {
+                    let what = "an entry that points outside its run";
+                    return Err(Error::corruption("fold", part.name(), 0, what));
                 }
-                let location = (base + ordinal) << offset_bits | units;
-                let entry = Entry::new(
-                    entry.hash(),
-                    location,
-                    entry.size_class(),
-                    entry.tombstone(),
-                );
-                buffer.push(entry.pack());
-                true
-            })?;
-            if misplaced {
-                let what = "an entry that points outside its run";
-                return Err(Error::corruption("fold", part.name(), 0, what));
             }
             if !fits {
                 break;

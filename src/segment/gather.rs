@@ -17,10 +17,11 @@ use crate::types::KeyHash;
 
 const OPERATION: &str = "fold";
 
-/// The page of one index that was read last. Empty at first.
+/// The page that was read last, of whichever index. Empty at first.
 #[derive(Debug, Default)]
 pub struct PageKeeper {
-    number: Option<u64>,
+    /// The file's number and the page's.
+    held: Option<(u64, u64)>,
     bytes: Vec<u8>,
 }
 
@@ -30,8 +31,8 @@ impl PageKeeper {
 }
 
 impl Segment {
-    /// Hands every entry whose hash is in `hashes` to `take`, in order, until `take` says false; returns
-    /// whether all were taken. Reads the pages that hold them, and the tail at first touch.
+    /// Hands every entry whose hash is in `hashes`, a range inside the part's, to `take`, in order, until
+    /// `take` says false; returns whether all were taken. Reads the pages that hold them, and the tail at first touch.
     pub fn gather(
         &self,
         files: &FileTable,
@@ -92,16 +93,17 @@ impl Segment {
         keeper: &mut PageKeeper,
         counts: &mut ReadCounts,
     ) -> Result<()> {
-        if keeper.number == Some(number) {
+        let wanted = Some((self.number(), number));
+        if keeper.held == wanted {
             return Ok(());
         }
         // Whatever becomes of the read, the old page is gone.
-        keeper.number = None;
+        keeper.held = None;
         keeper.bytes.resize(PAGE_BYTES, 0);
         let file = self.file(files, counts)?;
         let offset = places.page_offset(number);
         self.read(&file, OPERATION, offset, &mut keeper.bytes, counts)?;
-        keeper.number = Some(number);
+        keeper.held = wanted;
         Ok(())
     }
 }

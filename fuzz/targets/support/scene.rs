@@ -239,8 +239,10 @@ fn assert_typed(error: &Error) {
         ErrorKind::Corruption | ErrorKind::MissingFile | ErrorKind::UnsupportedVersion { .. } => {
             assert!(error.file().is_some(), "no file: {error}");
         }
-        // No manifest; a commit larger than the memory.
-        ErrorKind::NotAStore | ErrorKind::TooLarge { .. } => {}
+        // No manifest; a commit larger than the memory; a manifest of a store with another seed.
+        ErrorKind::NotAStore
+        | ErrorKind::TooLarge { .. }
+        | ErrorKind::IncompatibleOptions { .. } => {}
         _ => panic!("not an error of damage: {error:?}"),
     }
 }

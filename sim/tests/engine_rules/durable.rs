@@ -254,7 +254,7 @@ fn rule_6_what_the_manifest_names_is_durable() {
             .expect("one");
         let durable = env.disk.durable_files();
         for entry in &read.state.segments {
-            let name = FileName::segment(entry.number());
+            let name = entry.name();
             let length = durable.get(&name).map(|bytes| bytes.len() as u64);
             assert_eq!(length, Some(entry.unpack().file_len), "{what}: {name}");
         }

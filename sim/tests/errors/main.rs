@@ -38,11 +38,12 @@ const FAULTS: [Fault; 7] = [
     Fault::Denied,
 ];
 
-const FILES: [Option<FileKind>; 5] = [
+const FILES: [Option<FileKind>; 6] = [
     Some(FileKind::Lock),
     Some(FileKind::Manifest),
     Some(FileKind::Log),
     Some(FileKind::Segment),
+    Some(FileKind::Run),
     None,
 ];
 
