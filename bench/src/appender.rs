@@ -65,6 +65,7 @@ impl Target for Appender {
         Facts {
             seals: commits / SEAL_COMMITS,
             commit_barriers: Some(commits),
+            fold_barriers: 0,
             filter_bytes: 0,
             fence_bytes: 0,
             stalls: 3,

@@ -2,13 +2,15 @@
 //! manifest and logs; it does not touch a segment, however many there are.
 
 use sealstone::env::{Env, FileKind, FileName};
-use sealstone::{Batch, Durability, Options};
+use sealstone::{Batch, Durability, Fold, Options};
 
 use crate::allocations::kept_after;
 use crate::support::{get, killed, manual, mutable, open, read_file};
 
 fn options() -> Options {
+    // As many filters as segments: the case at its worst.
     manual()
+        .fold(Fold::Off)
         .seal_records(1000)
         .seal_bytes(64 << 10)
         .batch_bytes_max(64 << 10)

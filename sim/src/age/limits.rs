@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(failed(&hours[..3], &fine), ["steps-growth", "calls-growth"]);
 
         let mut grown = hours.clone();
-        grown[6..].iter_mut().for_each(|last| *last = hour(13));
+        grown[6..].iter_mut().for_each(|last| *last = hour(16));
         assert_eq!(failed(&grown, &fine), ["steps-growth"]);
 
         let mut slow = hours.clone();
