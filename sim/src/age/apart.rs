@@ -1,5 +1,5 @@
 //! A directory whose own memory is nobody's business: a simulated disk holds all bytes of all files, and
-//! the engine's memory could not be seen beside them. Every call goes on inside [`heap::apart`].
+//! the engine's memory could not be seen beside them. Every call goes on inside [`crate::heap::apart`].
 
 use std::any::Any;
 use std::mem::ManuallyDrop;
