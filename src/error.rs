@@ -232,7 +232,16 @@ impl Error {
 impl Inner {
     fn remedy(&self) -> &'static str {
         match &self.kind {
-            ErrorKind::Io => "check the device and the system's log, then try again",
+            ErrorKind::Io => match self.cause {
+                Some(cause) if cause.kind == IoErrorKind::PermissionDenied => {
+                    "check who may read and write the directory and its files"
+                }
+                // ENOTDIR, EISDIR, ELOOP.
+                Some(cause) if matches!(cause.code, 20 | 21 | 40) => {
+                    "check the path and what lies there"
+                }
+                _ => "check the device and the system's log, then try again",
+            },
             ErrorKind::NoSpace => "free disk space; the store goes on by itself",
             ErrorKind::TooManyOpenFiles => "raise the descriptor limit or lower descriptors_max",
             ErrorKind::Corruption => {

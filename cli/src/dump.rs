@@ -1,12 +1,11 @@
 //! `sealstone dump`: keyspaces as the text that LMDB's and Berkeley DB's loaders take.
 
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use crate::engine::{Keyspace, Store};
 use crate::open::{MAIN, StoreArgs};
-use crate::output::{Failure, Outcome, Status, on_stdout, stdout};
+use crate::output::{Failure, Outcome, Status, check_target, on_stdout, stdout, write_whole};
 use crate::text::writer::{Heading, Writer};
 use crate::text::{Dialect, Form};
 
@@ -46,8 +45,10 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Outcome<Status> {
+    if let Some(path) = &args.output {
+        check_target(path, &args.store.path, &[])?;
+    }
     let store = args.store.open_read_only()?;
-    // First of all, so that a wrong name does not empty an older dump.
     let keyspaces = keyspaces(args, &store)?;
     match &args.output {
         None => {
@@ -55,10 +56,18 @@ pub fn run(args: &Args) -> Outcome<Status> {
         }
         Some(path) => {
             let failure = |error: io::Error| Failure::io(path.display(), &error);
-            let file = File::create(path).map_err(failure)?;
-            let buffered = BufWriter::with_capacity(1 << 18, file);
-            let written = write(args, &keyspaces, buffered, &failure)?;
-            written.get_ref().sync_all().map_err(failure)?;
+            // An older dump stays until this one is whole.
+            write_whole(path, |file| {
+                let buffered = BufWriter::with_capacity(1 << 18, file);
+                let written = write(args, &keyspaces, buffered, &failure)?;
+                match written.get_ref().sync_all() {
+                    // Pipes and devices can't be synced.
+                    Err(error) if error.kind() != io::ErrorKind::InvalidInput => {
+                        Err(failure(error))
+                    }
+                    _ => Ok(()),
+                }
+            })?;
         }
     }
     Ok(Status::Fine)

@@ -20,6 +20,7 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Outcome<Status> {
+    args.report.check(&args.store.path, &[])?;
     let store = args.store.open_read_only()?;
     let mut table = new_table();
     table.set_header(["name", "kind", "id"]);

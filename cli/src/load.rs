@@ -80,6 +80,7 @@ pub struct Loaded {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Outcome<Status> {
+    args.report.check(&args.store.path, &args.files)?;
     let inputs = Input::from_arguments(&args.files, args.backslashes)?;
     let (store, counters) = args.store.open_or_create()?;
     let opened = counters.snapshot();

@@ -99,7 +99,74 @@ pub struct Report {
     json: Option<std::ffi::OsString>,
 }
 
+/// Refuses to write to a file of the store, or over a file that is read.
+pub fn check_target(target: &Path, store: &Path, inputs: &[PathBuf]) -> Outcome<()> {
+    let refuse = |what: &str| {
+        let path = target.display();
+        Err(Failure::new(format!("{path}: {what}; choose another file")))
+    };
+    let parent = match target.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    // What does not exist can't be in the way of anything.
+    if let (Ok(parent), Ok(store)) = (parent.canonicalize(), store.canonicalize())
+        && parent.starts_with(store)
+    {
+        return refuse("lies in the directory of the store");
+    }
+    if let Ok(target) = target.canonicalize() {
+        if store
+            .canonicalize()
+            .is_ok_and(|store| target.starts_with(store))
+        {
+            return refuse("leads to a file of the store");
+        }
+        if inputs
+            .iter()
+            .any(|input| input.canonicalize().is_ok_and(|input| input == target))
+        {
+            return refuse("is one of the files that are read");
+        }
+    }
+    Ok(())
+}
+
+/// Writes a file in whole or not at all: under another name first, which then replaces it. What is no
+/// plain file (a pipe, a device) is written directly.
+pub fn write_whole<T>(path: &Path, write: impl FnOnce(std::fs::File) -> Outcome<T>) -> Outcome<T> {
+    let failure = |error: io::Error| Failure::io(path.display(), &error);
+    if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return write(
+            std::fs::OpenOptions::new()
+                .write(true)
+                .open(path)
+                .map_err(failure)?,
+        );
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.partial", std::process::id()));
+    let partial = path.with_file_name(name);
+    let file = std::fs::File::create(&partial).map_err(failure)?;
+    let written = write(file).and_then(|written| {
+        std::fs::rename(&partial, path).map_err(failure)?;
+        Ok(written)
+    });
+    if written.is_err() {
+        let _ = std::fs::remove_file(&partial);
+    }
+    written
+}
+
 impl Report {
+    /// Refuses a file of the store, or one of the inputs, as the place for figures.
+    pub fn check(&self, store: &Path, inputs: &[PathBuf]) -> Outcome<()> {
+        match self.json.clone().map(Target::from) {
+            Some(Target::File(path)) => check_target(&path, store, inputs),
+            _ => Ok(()),
+        }
+    }
+
     /// Prints the table, unless the figures take its place, and writes the figures. A reader that
     /// went away changes nothing: the exit status still tells the result.
     pub fn finish(&self, tool: &str, table: &Table, rows: Vec<Value>) -> Outcome<()> {
@@ -108,7 +175,10 @@ impl Report {
             None => print(&format!("{}\n", plain(table))),
             Some(Target::Standard) => print(&text()),
             Some(Target::File(path)) => {
-                std::fs::write(&path, text()).map_err(|e| Failure::io(path.display(), &e))?;
+                write_whole(&path, |mut file| {
+                    let written = file.write_all(text().as_bytes());
+                    written.map_err(|e| Failure::io(path.display(), &e))
+                })?;
                 print(&format!("{}\n", plain(table)))
             }
         }

@@ -24,6 +24,7 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Outcome<Status> {
+    args.report.check(&args.store.path, &[])?;
     let store = args.store.open_read_only()?;
     let row = row(&store);
     let mut lines = Vec::new();

@@ -26,6 +26,7 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Outcome<Status> {
+    args.report.check(&args.store.path, &[])?;
     let start = Instant::now();
     let report = read_all(args).map_err(|error| args.store.failure(&error))?;
     let places: Vec<_> = report

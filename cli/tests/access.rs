@@ -193,3 +193,70 @@ fn a_newer_format_is_not_called_damage() {
         ran.expect_message(&["version 200", "MANIFEST"]);
     }
 }
+
+#[test]
+fn no_output_goes_over_what_is_read() {
+    let place = loaded();
+    let before = content(&place);
+    let files: Vec<String> = before
+        .iter()
+        .map(|(path, _)| path.to_str().expect("a name").to_owned())
+        .chain([format!("{}/new", place.store())])
+        .collect();
+    for file in &files {
+        for (subcommand, option) in [
+            ("dump", "--output"),
+            ("stats", "--json"),
+            ("verify", "--json"),
+            ("keyspaces", "--json"),
+            ("load", "--json"),
+        ] {
+            let input = printed(None, &["c", "3"]);
+            let ran = place.run_with(subcommand, &[option, file], &input);
+            ran.expect_message(&["directory of the store", "choose another file"]);
+        }
+    }
+    assert!(content(&place) == before);
+    // Another way to the same file, and an input.
+    let link = place.path("link");
+    std::os::unix::fs::symlink(&files[0], &link).expect("links");
+    let ran = place.run("stats", &["--json", &link]);
+    ran.expect_message(&["leads to a file of the store"]);
+    let input = place.file("input", &printed(None, &["c", "3"]));
+    let ran = place.run("load", &["--json", &input, &input]);
+    ran.expect_message(&["one of the files that are read"]);
+    assert!(content(&place) == before);
+}
+
+#[test]
+fn a_dump_that_fails_leaves_the_older_one() {
+    let place = loaded();
+    let output = place.file("dump", b"an older dump");
+    let segment = content(&place)
+        .into_iter()
+        .map(|(path, _)| path)
+        .find(|path| path.extension().is_some_and(|extension| extension == "seg"))
+        .expect("a segment");
+    let whole = std::fs::read(&segment).expect("reads");
+    std::fs::write(&segment, &whole[..100]).expect("cuts");
+    place.run("dump", &["--output", &output]).expect(2);
+    assert_eq!(std::fs::read(&output).expect("reads"), b"an older dump");
+    std::fs::write(&segment, &whole).expect("mends");
+    place.run("dump", &["--output", &output]).expect(0);
+    assert!(
+        std::fs::read(&output)
+            .expect("reads")
+            .ends_with(b"DATA=END\n")
+    );
+    // Nothing is left over beside it.
+    let beside = Path::new(&output).parent().expect("a directory");
+    let names = std::fs::read_dir(beside)
+        .expect("lists")
+        .map(|entry| entry.expect("an entry"));
+    let partial = |name: &std::ffi::OsString| name.to_string_lossy().contains("partial");
+    assert!(
+        !names
+            .map(|entry| entry.file_name())
+            .any(|name| partial(&name))
+    );
+}

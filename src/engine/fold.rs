@@ -305,10 +305,9 @@ impl Engine {
                 self.maintenance.lock().folds.folding = false;
                 Ok(true)
             }
-            Err(error) => {
-                self.fold_failed(job, &error);
-                Err(error)
-            }
+            // Damage costs a lookup nothing but reads: there is something to be done about it, or nothing.
+            Err(error) if self.fold_failed(job, &error) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -616,8 +615,9 @@ impl Engine {
         }
     }
 
-    /// Removes what was written. A damaged input is mended first, or left alone if it can't be.
-    fn fold_failed(&self, job: FoldJob, error: &Error) {
+    /// Removes what was written. A damaged input is mended first, or left alone if it can't be: then true;
+    /// anything else is tried again later.
+    fn fold_failed(&self, job: FoldJob, error: &Error) -> bool {
         self.counters.fold_retries.add(1);
         if self.poison.get().is_none() {
             for output in &job.outputs {
@@ -626,12 +626,12 @@ impl Engine {
         }
         let retry_at = self.retry_time();
         let mut maintenance = self.maintenance.lock();
-        maintenance.fold_retry_at = Some(retry_at);
-        let folds = &mut maintenance.folds;
-        folds.folding = false;
+        maintenance.folds.folding = false;
         if !is_damage(error) {
-            return;
+            maintenance.fold_retry_at = Some(retry_at);
+            return false;
         }
+        let folds = &mut maintenance.folds;
         let inputs = &job.choice.inputs;
         let of_part = |run: &&Run| {
             run.parts()
@@ -639,13 +639,16 @@ impl Engine {
                 .any(|part| Some(part.name()) == error.file())
         };
         match inputs.iter().find(of_part) {
-            Some(run) if run.level() > 0 => push_damaged(folds, run),
+            Some(run) if run.level() > 0 && !folds.hopeless.contains(&key_of(run)) => {
+                push_damaged(folds, run);
+            }
             _ if job.choice.replaced.len() == inputs.len() => {
                 folds.given_up.extend(inputs.last().map(key_of));
             }
             // The run can't be made again: its segments answer for it.
             _ => give_up_damaged(folds),
         }
+        true
     }
 
     /// A lookup met damage in a run's index: a job is to make it again.

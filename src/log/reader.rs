@@ -132,7 +132,16 @@ impl LogReader {
         let head = window.at(0, LOG_HEADER_BYTES as usize).map_err(fail)?;
         let found = LogIdentity::decode(head, name)?;
         if found != *identity {
-            let detail = format!("the manifest names {identity:?}, the file is {found:?}");
+            let of = |log: &LogIdentity| {
+                let LogIdentity {
+                    store_id,
+                    number,
+                    incarnation,
+                } = log;
+                format!("log {number} of open {incarnation} of store {store_id:032x}")
+            };
+            let (named, is) = (of(identity), of(&found));
+            let detail = format!("the manifest names {named}, the file is {is}");
             return Err(Error::corruption("open log", name, 16, detail));
         }
         Ok(Self {

@@ -201,6 +201,9 @@ fn first_part(text: &str) -> (&str, Option<&str>) {
     (text, None)
 }
 
+/// The most bytes that `repeat` and `random` make.
+const REPEATED_BYTES_MAX: usize = 1 << 28;
+
 fn part_bytes(text: &str, out: &mut Vec<u8>) -> Result<(), Wrong> {
     let count = |text: &str| {
         let value = number(text, &Variables::new())?;
@@ -223,11 +226,22 @@ fn part_bytes(text: &str, out: &mut Vec<u8>) -> Result<(), Wrong> {
         let (times, unit) = repeated.split_once(':').ok_or("repeat:COUNT:BYTES")?;
         let mut one = Vec::new();
         part_bytes(unit, &mut one)?;
-        out.extend(one.repeat(count(times)?));
+        let times = count(times)?;
+        if times.saturating_mul(one.len()) > REPEATED_BYTES_MAX {
+            return Err(format!(
+                "{repeated} is longer than {REPEATED_BYTES_MAX} bytes"
+            ));
+        }
+        out.extend(one.repeat(times));
     } else if let Some(random) = text.strip_prefix("random:") {
         let (length, seed) = random.split_once(':').unwrap_or((random, "0"));
-        let start = out.len();
-        out.resize(start + count(length)?, 0);
+        let (start, length) = (out.len(), count(length)?);
+        if length > REPEATED_BYTES_MAX {
+            return Err(format!(
+                "{random} is longer than {REPEATED_BYTES_MAX} bytes"
+            ));
+        }
+        out.resize(start + length, 0);
         SmallRandom::new(count(seed)? as u64).fill(&mut out[start..]);
     } else {
         out.extend_from_slice(text.as_bytes());
@@ -301,7 +315,15 @@ mod tests {
         }
         assert_eq!(bytes("random:5:1"), bytes("random:5:1"));
         assert_ne!(bytes("random:5:1"), bytes("random:5:2"));
-        for wrong in ["hex:0", "hex:zz", "\"a", "repeat:x:a", "\"\\q\""] {
+        for wrong in [
+            "repeat:99999999999:x",
+            "random:99999999999",
+            "hex:0",
+            "hex:zz",
+            "\"a",
+            "repeat:x:a",
+            "\"\\q\"",
+        ] {
             assert!(bytes(wrong).is_err(), "{wrong}");
         }
     }

@@ -91,6 +91,11 @@ impl Machine {
         let disk = self.env.disk.clone();
         let length = self.content(name).len() as i128;
         self.variables.insert("len".into(), length);
+        if let ("flip" | "overwrite", [offset, _]) = (first, numbers)
+            && i128::from(self.size(offset)?) >= length
+        {
+            return Err(format!("{offset} is behind the file's {length} bytes").into());
+        }
         let done = match (first, numbers) {
             ("flip", [offset, mask]) => disk.flip(name, self.size(offset)?, self.size(mask)? as u8),
             ("overwrite", [offset, bytes]) => {
