@@ -26,7 +26,7 @@ pub const LIMITS: [Limit; 14] = [
         name: "heap-a-segment",
         most: 256.0,
         reason: "live heap a segment once all were touched, beside write region, filters, page fences and \
-                 40 KiB of a store at rest",
+                 48 KiB of a store at rest, its folded runs among it",
     },
     Limit {
         name: "filter-beyond-budget",

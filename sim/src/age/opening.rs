@@ -14,7 +14,7 @@ use crate::heap;
 const HEAP_FIXED_BYTES: u64 = 1 << 20;
 
 /// Of them, what a store at rest takes.
-const HEAP_AT_REST_BYTES: u64 = 40 << 10;
+const HEAP_AT_REST_BYTES: u64 = 48 << 10;
 
 /// Heap bytes that a segment may take beside its filter, at the peak of a version's change.
 const SEGMENT_HEAP_BYTES: u64 = 2048;
