@@ -7,18 +7,19 @@
 //! corpus/images/v1/damage.txt       what verification says after a flip or a cut
 //! ```
 
-use sealstone::{Background, Durability, KeyspaceKind, Options};
+use sealstone::{Background, Durability, Fold, KeyspaceKind, Options};
 
 use crate::script::{Op, Script, Step};
 
 /// The images of this version.
-pub const NAMES: [&str; 6] = [
+pub const NAMES: [&str; 7] = [
     "small",
     "many-keyspaces",
     "torn-tail",
     "after-process-kill",
     "large-values",
     "hash-collisions",
+    "folded",
 ];
 
 /// The script of an image.
@@ -30,6 +31,7 @@ pub fn script(name: &str) -> Script {
         "after-process-kill" => after_process_kill(),
         "large-values" => large_values(),
         "hash-collisions" => hash_collisions(),
+        "folded" => folded(),
         _ => panic!("no image is called {name}"),
     }
 }
@@ -247,6 +249,31 @@ fn hash_collisions() -> Script {
             .seal_bytes(12_000)
             .batch_bytes_max(4000)
             .hash_bits(8),
+        steps,
+    }
+}
+
+/// Five segments, of which four are under one index, in two parts; keys overwritten and deleted across
+/// them, and a keyspace of the other kind with segments of its own.
+fn folded() -> Script {
+    let item = |n: usize, round: usize| put("items", format!("item {n:02}"), value(round, 20 + n));
+    let mut steps = vec![
+        keyspace("items", KeyspaceKind::Mutable),
+        keyspace("blocks", KeyspaceKind::WriteOnce),
+    ];
+    for round in 0..5 {
+        steps.push(synced((round * 3..round * 3 + 9).map(|n| item(n, round))));
+        steps.push(synced([delete("items", format!("item {:02}", round * 4))]));
+        if round < 2 {
+            steps.push(synced([put("blocks", [round as u8; 4], value(round, 60))]));
+        }
+        steps.push(Step::Seal);
+        steps.push(Step::Drain);
+    }
+    steps.push(synced([item(1, 9)]));
+    steps.push(Step::Close);
+    Script {
+        options: options(7).fold(Fold::Runs(2)).run_part_records(20),
         steps,
     }
 }

@@ -78,7 +78,13 @@ fn damage_is_reported_as_it_should_be() {
 }
 
 /// The images whose scripts end in order.
-const CLEAN: [&str; 4] = ["small", "many-keyspaces", "large-values", "hash-collisions"];
+const CLEAN: [&str; 5] = [
+    "small",
+    "many-keyspaces",
+    "large-values",
+    "hash-collisions",
+    "folded",
+];
 
 #[test]
 fn the_writer_still_writes_the_same_bytes() {
