@@ -2,7 +2,7 @@
 
 use anyhow::{Result, anyhow};
 use sealstone::env::Env;
-use sealstone::{Batch as StoreBatch, Durability, Keyspace, KeyspaceOptions, Options, Store};
+use sealstone::{Batch as StoreBatch, Durability, Fold, Keyspace, KeyspaceOptions, Options, Store};
 
 use crate::keys::Batch;
 use crate::load::LoadOptions;
@@ -34,6 +34,9 @@ pub fn options(load: &LoadOptions) -> Options {
     }
     if let Some(files) = load.descriptors_max {
         options = options.descriptors_max(files);
+    }
+    if !load.fold {
+        options = options.fold(Fold::Off);
     }
     options
 }
@@ -129,6 +132,7 @@ mod tests {
             memory_bytes: None,
             scan_bytes: None,
             descriptors_max: None,
+            fold: true,
         }
     }
 

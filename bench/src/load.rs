@@ -55,6 +55,8 @@ pub struct LoadOptions {
     pub scan_bytes: Option<u64>,
     /// The most segment files open at once; the store's choice if not said.
     pub descriptors_max: Option<u32>,
+    /// Whether indexes of old segments are merged.
+    pub fold: bool,
 }
 
 /// One measurement.

@@ -234,6 +234,7 @@ mod tests {
             memory_bytes: None,
             scan_bytes: None,
             descriptors_max,
+            fold: true,
         }
     }
 

@@ -126,6 +126,14 @@ enum Durability {
     Buffered,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Folding {
+    /// As by default.
+    On,
+    /// Never: a run for each segment.
+    Off,
+}
+
 /// What is loaded; one row for each number of segments.
 #[derive(Debug, Args)]
 struct Workload {
@@ -168,6 +176,9 @@ struct Workload {
     /// The most segment files open at once; a share of the system's limit if not given.
     #[arg(long)]
     descriptors_max: Option<u32>,
+    /// Whether indexes of old segments are merged.
+    #[arg(long, value_enum, default_value = "on")]
+    fold: Folding,
     /// Writes the figures to this file, or to standard output for `-`.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -189,6 +200,7 @@ impl Workload {
             memory_bytes: self.memory_bytes,
             scan_bytes: self.scan_bytes,
             descriptors_max: self.descriptors_max,
+            fold: self.fold == Folding::On,
         }
     }
 

@@ -112,6 +112,7 @@ mod tests {
             memory_bytes: None,
             scan_bytes: None,
             descriptors_max: None,
+            fold: true,
         };
         let rows = run(&options, 500, &appender::open).expect("measures");
         let directions: Vec<_> = rows.iter().map(|row| row.direction.as_str()).collect();

@@ -16,6 +16,7 @@ fn options(directory: &Path, threads: usize) -> LoadOptions {
         memory_bytes: None,
         scan_bytes: None,
         descriptors_max: None,
+        fold: true,
     }
 }
 
