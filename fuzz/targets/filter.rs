@@ -15,11 +15,7 @@ fn filter(bytes: &[u8], seen: &Seen) {
     let mut cursor = Cursor::new(bytes);
     let [flags, which, section, algorithm, k] = cursor.array();
     let bits = cursor.short();
-    let scene = if flags & 4 == 0 {
-        Scene::wide()
-    } else {
-        Scene::narrow()
-    };
+    let scene = Scene::of(flags);
     let (name, mut file) = scene.pick(FileKind::Segment, which);
     let read_only = flags & 2 != 0;
     let mut filters = seal_segment::sections(&file);
@@ -30,11 +26,7 @@ fn filter(bytes: &[u8], seen: &Seen) {
         let taken = ops::damage(&mut part, &mut cursor);
         part.resize(filter.span.len(), 0);
         file[filter.span].copy_from_slice(&part);
-        seen.hit(if taken.changed {
-            "damaged"
-        } else {
-            "untouched"
-        });
+        seen.hit(taken.name());
         let env = scene.with(&[(name, &file)]);
         let errors = seen.count("refused") + seen.count("read in part");
         scene.judge_damaged(&env, read_only, true, seen);

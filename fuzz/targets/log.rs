@@ -13,20 +13,12 @@ use sealstone::env::FileKind;
 fn log(bytes: &[u8], seen: &Seen) {
     let mut cursor = Cursor::new(bytes);
     let (flags, which) = (cursor.byte(), cursor.byte());
-    let scene = if flags & 4 == 0 {
-        Scene::wide()
-    } else {
-        Scene::narrow()
-    };
+    let scene = Scene::of(flags);
     let (name, mut file) = scene.pick(FileKind::Log, which);
     let read_only = flags & 2 != 0;
     if flags & 1 == 0 {
         let taken = ops::damage(&mut file, &mut cursor);
-        seen.hit(if taken.changed {
-            "damaged"
-        } else {
-            "untouched"
-        });
+        seen.hit(taken.name());
         let env = scene.with(&[(name, &file)]);
         scene.judge_damaged(&env, read_only, taken.small, seen);
         return;

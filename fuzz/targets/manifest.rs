@@ -13,21 +13,13 @@ use sealstone::env::{FileKind, FileName};
 fn manifest(bytes: &[u8], seen: &Seen) {
     let mut cursor = Cursor::new(bytes);
     let flags = cursor.byte();
-    let scene = if flags & 4 == 0 {
-        Scene::wide()
-    } else {
-        Scene::narrow()
-    };
+    let scene = Scene::of(flags);
     let (name, mut file) = scene.pick(FileKind::Manifest, 0);
     assert_eq!(name, FileName::MANIFEST);
     let read_only = flags & 2 != 0;
     if flags & 1 == 0 {
         let taken = ops::damage(&mut file, &mut cursor);
-        seen.hit(if taken.changed {
-            "damaged"
-        } else {
-            "untouched"
-        });
+        seen.hit(taken.name());
         let env = scene.with(&[(name, &file)]);
         scene.judge_damaged(&env, read_only, taken.small, seen);
         return;

@@ -47,6 +47,16 @@ pub struct Taken {
     pub small: bool,
 }
 
+impl Taken {
+    /// What a target counts it as.
+    pub fn name(&self) -> &'static str {
+        match self.changed {
+            true => "damaged",
+            false => "untouched",
+        }
+    }
+}
+
 impl Damage {
     fn next(cursor: &mut Cursor<'_>) -> Self {
         let damage = Self {

@@ -58,6 +58,14 @@ impl Scene {
         SCENE.get_or_init(|| Self::written(8))
     }
 
+    /// The one that a target's flags ask for: bit 2 for hashes that collide.
+    pub fn of(flags: u8) -> &'static Self {
+        match flags & 4 {
+            0 => Self::wide(),
+            _ => Self::narrow(),
+        }
+    }
+
     fn written(hash_bits: u8) -> Self {
         let options = Options::tiny()
             .hash_bits(hash_bits)
