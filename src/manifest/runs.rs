@@ -5,7 +5,7 @@
 //!
 //! Rules, checked when a state is read and before an edit is written:
 //! * a run's parts are numbered from 0 without a gap, and there is a power of two of them;
-//! * runs of one kind do not overlap in generations;
+//! * runs of one kind do not overlap in generations, nor do segments of one kind;
 //! * a run has segments, none of which reaches beyond its range, and as many entries as they have records.
 
 use super::state::ManifestState;
@@ -50,6 +50,7 @@ pub fn of(state: &ManifestState, kind: KeyspaceKind) -> Result<Vec<NamedRun>> {
         let newest = std::cmp::Reverse(identity.generation_hi);
         (newest, identity.level, identity.part)
     });
+    check_apart(&segments)?;
     let mut segments = segments.into_iter().peekable();
     let mut runs = Vec::new();
     for parts in parts.chunk_by(|(a, _), (b, _)| same_run(a, b)) {
@@ -86,6 +87,21 @@ pub(super) fn check(state: &ManifestState) -> Result<()> {
 }
 
 type Named = (SegmentMeta, PackedMeta);
+
+/// Segments, newest first, have no generation in common: a fold of some of them would cut another.
+fn check_apart(segments: &[Named]) -> Result<()> {
+    let mut neighbours = segments.iter().zip(segments.iter().skip(1));
+    let common = neighbours.find(|((newer, _), (older, _))| {
+        newer.identity.generation_lo <= older.identity.generation_hi
+    });
+    match common {
+        None => Ok(()),
+        Some(((newer, _), (older, _))) => Err(broken(format!(
+            "segments {} and {} hold the same generations",
+            older.number, newer.number
+        ))),
+    }
+}
 
 fn same_run(a: &SegmentMeta, b: &SegmentMeta) -> bool {
     let (a, b) = (a.identity, b.identity);

@@ -178,7 +178,7 @@ impl ManifestState {
     }
 
     /// Rules that hold only after a whole edit: a segment without its `FlushedThrough` would have its
-    /// commits replayed a second time.
+    /// commits replayed a second time, one without its `NextGeneration` another of the same generation.
     fn check_added(&self, changes: &[Change]) -> Result<()> {
         changes.iter().try_for_each(|change| match change {
             Change::AddSegment(entry) => self.check_flushed(entry),
@@ -242,6 +242,13 @@ impl ManifestState {
             return Err(broken(format!(
                 "segment {} holds commit {}, flushed is {}",
                 entry.number, entry.counts.max_sequence, self.flushed_through
+            )));
+        }
+        if entry.identity.generation_hi >= self.next_generation {
+            // The next flush would make another segment of it.
+            return Err(broken(format!(
+                "segment {} holds generation {}, {} comes next",
+                entry.number, entry.identity.generation_hi, self.next_generation
             )));
         }
         Ok(())

@@ -114,6 +114,10 @@ fn broken_rules_are_corruption() {
             "not flushed",
             with_segment(|entry| entry.counts.max_sequence = 21),
         ),
+        (
+            "a generation to come",
+            with_segment(|entry| entry.identity.generation_hi = 3),
+        ),
     ];
     for (what, changes) in cases {
         let error = try_apply(&base, changes).expect_err(what);

@@ -73,7 +73,7 @@ fn runs_follow_from_their_parts() {
 #[test]
 fn broken_runs_are_refused() {
     type Break = fn(&mut Vec<SegmentMeta>);
-    let breaks: [(&str, Break); 7] = [
+    let breaks: [(&str, Break); 8] = [
         ("an entry for each record", |metas| metas.truncate(6)),
         ("lacks a part", |metas| metas[6].identity.part = 0),
         ("lacks a part", |metas| {
@@ -95,6 +95,9 @@ fn broken_runs_are_refused() {
         ("inside a segment", |metas| {
             metas.drain(1..4);
         }),
+        ("hold the same generations", |metas| {
+            metas[0].identity.generation_hi = 2;
+        }),
     ];
     for (rule, change) in breaks {
         let mut metas = folded();
@@ -109,6 +112,7 @@ fn broken_runs_are_refused() {
 #[test]
 fn a_fold_is_one_edit_and_comes_back() {
     let mut state = state_of((1..=3).map(|number| one(number, number)));
+    state.next_generation = 4;
     let edit = |number, changes| Edit { number, changes };
     let added = Change::AddSegment(part(10, 0, (1, 3), 120));
     state.apply(&edit(1, vec![added.clone()])).expect("folds");
