@@ -1,6 +1,7 @@
 //! sealstone itself as the subject of the runners, through its public face only.
 
 use std::cell::Cell;
+use std::ops::Range;
 
 use sealstone::env::{Env, FileKind, FileName};
 use sealstone::types::KeyspaceKind;
@@ -412,6 +413,46 @@ impl Subject for SimStore {
     fn newest_is_folded(&self) -> bool {
         self.folded.get()
     }
+
+    fn records(bytes: &[u8]) -> Vec<Range<u64>> {
+        let mut records: Vec<Range<u64>> = Vec::new();
+        let mut at = 0;
+        while let Some(rest) = bytes.get(at..) {
+            match record_bytes(rest) {
+                Some(length) => {
+                    records.push(at as u64..(at + length) as u64);
+                    at += length;
+                }
+                // They lie one behind another.
+                None if !records.is_empty() => break,
+                None => at += RECORD_ALIGN,
+            }
+        }
+        records
+    }
+}
+
+/// Records begin at multiples of this and are at least [`RECORD_BYTES_MIN`] long.
+const RECORD_ALIGN: usize = 8;
+const RECORD_BYTES_MIN: usize = 32;
+
+/// The length of the record that these bytes begin with, if they look like one; `docs/format.md` has the
+/// fields.
+fn record_bytes(bytes: &[u8]) -> Option<usize> {
+    let header = bytes.first_chunk::<24>()?;
+    let word = |at: usize| {
+        u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+    };
+    let key_bytes = usize::from(u16::from_le_bytes([header[20], header[21]]));
+    let value_bytes = word(16) as usize;
+    // Small numbers only: of keyspaces, sequences and lengths.
+    let plausible = (word(4) as usize) < 2 * KEYSPACES.len()
+        && (1..1 << 24).contains(&word(8))
+        && word(12) == 0
+        && matches!(header[22..24], [1 | 2, 0])
+        && value_bytes < 1 << 16;
+    let length = (24 + key_bytes + value_bytes).next_multiple_of(RECORD_ALIGN);
+    (plausible && length <= bytes.len()).then_some(length.max(RECORD_BYTES_MIN))
 }
 
 /// Compares the books of the only store that is open on a disk with that disk.
@@ -467,6 +508,12 @@ pub fn check_at_rest(audit: &Audit, disk: &SimDisk) -> Result<(), (&'static str,
         let waiting = &audit.unlinks;
         let what = format!("{unknown:?} are of no use, {waiting:?} should be gone");
         return Err(("S9", what));
+    }
+    // A log is written to or ready for it; the engine keeps both open.
+    let held = |name: &&FileName| audit.descriptors_other.contains(name);
+    let logs = audit.files.iter().filter(|name| name.kind == FileKind::Log);
+    if let Some(name) = logs.filter(|name| !held(name)).next() {
+        return Err(("S9", format!("{name} is named and nobody will write to it")));
     }
     let memory = &audit.memory;
     let under_way = memory.sealed_bytes + memory.flushing_bytes;

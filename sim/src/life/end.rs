@@ -109,6 +109,8 @@ impl<S: Subject> Run<S> {
         } else {
             Crash::Power(survivors)
         };
+        let crash = self.end_of_scene(crash);
+        let kill = matches!(crash, Crash::Kill);
         self.hit(if kill { "end-kill" } else { "end-power" });
         self.did(|| format!("{crash:?}"));
         self.plan_crash(&crash);
@@ -132,6 +134,12 @@ impl<S: Subject> Run<S> {
             .collect();
         if files.is_empty() {
             return;
+        }
+        if let Some((name, [from, to, length])) = self.foreign_record(&files) {
+            let place = self.plan_place(name);
+            self.plan_line(|| format!("displace {place} {from} {to} {length}"));
+            self.env.disk.displace(name, from, to, length);
+            return self.rotted(name, false, || format!("record {from} at {to} in {name}"));
         }
         // What was allocated ahead and never written is not worth it.
         let (name, used) = *self.choices.pick(Purpose::Fault, &files);
@@ -163,10 +171,16 @@ impl<S: Subject> Run<S> {
                 self.env.disk.displace(name, from, to, unit)
             }
         };
-        self.rotten.push((name.kind, bits == 0));
+        self.rotted(name, bits == 0, || {
+            format!("rot {bits} in {name} at {offset}")
+        });
+    }
+
+    fn rotted(&mut self, name: FileName, one_bit: bool, what: impl FnOnce() -> String) {
+        self.rotten.push((name.kind, one_bit));
         self.damaged = true;
         self.hit("rot");
-        self.did(|| format!("rot {bits} in {name} at {offset}"));
+        self.did(what);
     }
 
     /// How a plan names a file.

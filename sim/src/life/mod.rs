@@ -10,6 +10,7 @@
 mod end;
 mod reads;
 mod record;
+mod scene;
 mod steps;
 mod swarm;
 
@@ -184,6 +185,8 @@ struct Run<S: Subject> {
     held: VecDeque<(S::Held, Vec<u8>)>,
     /// The newest segment when this was last looked at.
     newest: u64,
+    /// What is on the stage.
+    scene: scene::Scene,
 }
 
 /// Makes one run of a store whose options are drawn from `base`.
@@ -221,6 +224,7 @@ pub fn run<S: Subject>(choices: Choices, base: &S::Options, limits: &RunLimits) 
         names: 0,
         held: VecDeque::new(),
         newest: 0,
+        scene: scene::Scene::None,
     };
     run.env
         .disk
@@ -299,6 +303,9 @@ impl<S: Subject> Run<S> {
         for attempt in 0..=TROUBLED_OPENS_MAX {
             let calm = self.clean || attempt == TROUBLED_OPENS_MAX;
             self.prepare(calm);
+            if !calm {
+                self.set_the_stage();
+            }
             match self.guarded(|run| run.open_once(calm)) {
                 Ok(open) => return Ok(open),
                 Err(End::Dead) => self.crash(),
