@@ -57,11 +57,14 @@ fn stop(error: Error) -> Stop {
     Stop::new(kind, error)
 }
 
-/// The options with the least write region that a store takes with them: it says how much that is.
-fn with_least_region(options: Options) -> Options {
+/// The options with the least write region that a store takes with them, which says how much that is, and
+/// something beyond it.
+fn with_least_region(options: Options, beyond_bytes: u64) -> Options {
     let tiny = options.clone().write_region_bytes(1 << 16);
     match Store::open_with(Env::in_memory(), tiny).map_err(|error| error.kind().clone()) {
-        Err(ErrorKind::TooLarge { needed, .. }) => options.write_region_bytes(needed),
+        Err(ErrorKind::TooLarge { needed, .. }) => {
+            options.write_region_bytes(needed + beyond_bytes)
+        }
         _ => options,
     }
 }
@@ -169,8 +172,14 @@ impl Subject for SimStore {
             ))
             .fold_bytes(*c.pick(Purpose::Swarm, &[1024, 768, 65_536]))
             .run_part_records(*c.pick(Purpose::Swarm, &[64, 16, 1024, 1 << 20]));
-        match c.chance(Purpose::Swarm, 1, 4) {
-            true => with_least_region(options),
+        let least = c.chance(Purpose::Swarm, 1, 4);
+        if c.chance(Purpose::Scene, 1, 16) {
+            // Memory that runs out before the logs do, anywhere in a generation.
+            let beyond_bytes = c.below(Purpose::Scene, 1 << 14);
+            return with_least_region(options.queue_slots(24), beyond_bytes.into());
+        }
+        match least {
+            true => with_least_region(options, 0),
             false => options,
         }
     }
@@ -508,12 +517,6 @@ pub fn check_at_rest(audit: &Audit, disk: &SimDisk) -> Result<(), (&'static str,
         let waiting = &audit.unlinks;
         let what = format!("{unknown:?} are of no use, {waiting:?} should be gone");
         return Err(("S9", what));
-    }
-    // A log is written to or ready for it; the engine keeps both open.
-    let held = |name: &&FileName| audit.descriptors_other.contains(name);
-    let logs = audit.files.iter().filter(|name| name.kind == FileKind::Log);
-    if let Some(name) = logs.filter(|name| !held(name)).next() {
-        return Err(("S9", format!("{name} is named and nobody will write to it")));
     }
     let memory = &audit.memory;
     let under_way = memory.sealed_bytes + memory.flushing_bytes;

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use sealstone::env::FileName;
 
+use super::scene::Rot;
 use super::{End, Open, Run};
 use crate::choices::Purpose;
 use crate::disk::{Crash, DiskOptions, Keep, Order, SimDisk, Survivors};
@@ -117,14 +118,24 @@ impl<S: Subject> Run<S> {
         self.take_disk_trace();
         self.note_damage();
         self.env = self.env.restart(&crash);
-        if self.swarm.rot && self.choices.chance(Purpose::Fault, 1, 2) {
-            self.rot();
+        if self.swarm.rot {
+            if self.choices.chance(Purpose::Fault, 1, 2) {
+                self.rot();
+            }
+        } else if self.rots_now() {
+            let files = self.env.disk.live_files();
+            if let Some(rot) = self.aimed_rot(&files) {
+                self.rot_at(&rot);
+            }
         }
     }
 
     /// Bits flip in a file, one or many.
     fn rot(&mut self) {
-        let names: Vec<_> = self.env.disk.live_files().into_iter().collect();
+        let names = self.env.disk.live_files();
+        if let Some(rot) = self.aimed_rot(&names) {
+            return self.rot_at(&rot);
+        }
         let files: Vec<_> = names
             .into_iter()
             .filter_map(|(name, bytes)| {
@@ -134,12 +145,6 @@ impl<S: Subject> Run<S> {
             .collect();
         if files.is_empty() {
             return;
-        }
-        if let Some((name, [from, to, length])) = self.foreign_record(&files) {
-            let place = self.plan_place(name);
-            self.plan_line(|| format!("displace {place} {from} {to} {length}"));
-            self.env.disk.displace(name, from, to, length);
-            return self.rotted(name, false, || format!("record {from} at {to} in {name}"));
         }
         // What was allocated ahead and never written is not worth it.
         let (name, used) = *self.choices.pick(Purpose::Fault, &files);
@@ -174,6 +179,31 @@ impl<S: Subject> Run<S> {
         self.rotted(name, bits == 0, || {
             format!("rot {bits} in {name} at {offset}")
         });
+    }
+
+    /// Does what a scene aimed.
+    fn rot_at(&mut self, rot: &Rot) {
+        match *rot {
+            Rot::Flip { name, offset, mask } => {
+                let place = self.plan_place(name);
+                self.plan_line(|| format!("flip {place} {offset} {mask}"));
+                self.env.disk.flip(name, offset, mask);
+                self.rotted(name, true, || format!("rot: a bit of {name} at {offset}"));
+            }
+            Rot::Foreign {
+                name,
+                from,
+                to,
+                length,
+            } => {
+                let place = self.plan_place(name);
+                self.plan_line(|| format!("displace {place} {from} {to} {length}"));
+                self.env.disk.displace(name, from, to, length);
+                self.rotted(name, false, || {
+                    format!("rot: the record at {from} of {name} stands at {to} too")
+                });
+            }
+        }
     }
 
     fn rotted(&mut self, name: FileName, one_bit: bool, what: impl FnOnce() -> String) {

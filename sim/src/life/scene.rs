@@ -5,10 +5,13 @@
 //!              reads what only the page cache has; then power is lost somewhere in that next open
 //! no-room      the manifest finds no room again and again, while there is room for all else
 //! torn-header  the header of a new log goes out in two writes, and power is lost before its barrier
-//! foreign      rot: a whole record of a segment stands where another of its length was
+//! rot          aimed at records, or at what lies behind them; or a whole record stands where another was
 //! ```
 //! All draws come from a stream of their own ([`Purpose::Scene`]), of which zero is no scene: what the other
 //! streams draw for a seed does not hang on them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 use sealstone::env::{FileKind, FileName};
 
@@ -18,7 +21,7 @@ use crate::disk::{AimedCrash, Crash, CrashPoint, Keep, Order, Place, Survivors};
 use crate::faults::{Call, Fault, Rule};
 use crate::subject::Subject;
 
-/// Of so many lives, and openings that are tried again, about three have a scene.
+/// Of so many lives, and openings that are tried again, four have a scene.
 const LIVES_PER_SCENE: u32 = 32;
 
 /// Headers of logs that go out in two writes.
@@ -38,6 +41,30 @@ pub(super) enum Scene {
     LossOfPower,
 }
 
+/// Aimed damage.
+pub(super) enum Rot {
+    /// Bits of one byte.
+    Flip {
+        /// The file.
+        name: FileName,
+        /// The byte.
+        offset: u64,
+        /// The bits.
+        mask: u8,
+    },
+    /// A record in the place of another.
+    Foreign {
+        /// The file.
+        name: FileName,
+        /// Where the record lies.
+        from: u64,
+        /// Where the other lay.
+        to: u64,
+        /// The length of both.
+        length: u64,
+    },
+}
+
 impl<S: Subject> Run<S> {
     /// Arms what the scene of the coming life needs, above what was drawn for it.
     pub(super) fn set_the_stage(&mut self) {
@@ -47,7 +74,7 @@ impl<S: Subject> Run<S> {
         self.scene = Scene::None;
         match self.choices.below(Purpose::Scene, LIVES_PER_SCENE) {
             29 => self.no_room_for_the_manifest(),
-            30 => self.torn_headers(),
+            28 | 30 => self.torn_headers(),
             31 => self.death_before_the_barrier(),
             _ => {}
         }
@@ -146,35 +173,56 @@ impl<S: Subject> Run<S> {
         }
     }
 
-    /// Rot of a kind that no checksum over the bytes alone sees: where it is drawn and can be, the file, the
-    /// place of a record, that of another, and the length of both.
-    pub(super) fn foreign_record(
-        &mut self,
-        files: &[(FileName, u64)],
-    ) -> Option<(FileName, [u64; 3])> {
-        if !self.choices.chance(Purpose::Scene, 1, 2) {
+    /// Whether a run whose files do not rot has a scene in which one does.
+    pub(super) fn rots_now(&mut self) -> bool {
+        !self.damaged && self.choices.chance(Purpose::Scene, 1, 32)
+    }
+
+    /// Rot that is aimed at the parts of a segment: chance mostly meets what nobody reads. None, if none is
+    /// drawn or there is no segment.
+    pub(super) fn aimed_rot(&mut self, files: &BTreeMap<FileName, Vec<u8>>) -> Option<Rot> {
+        let way = self.choices.below(Purpose::Scene, 8);
+        if way < 2 {
             return None;
         }
-        let is_segment = |(name, _): &&(FileName, u64)| name.kind == FileKind::Segment;
+        let is_segment = |(name, _): &(&FileName, &Vec<u8>)| name.kind == FileKind::Segment;
         let segments: Vec<_> = files.iter().filter(is_segment).collect();
         if segments.is_empty() {
             return None;
         }
-        let (name, _) = **self.choices.pick(Purpose::Scene, &segments);
-        let records = S::records(self.env.disk.live_files().get(&name)?);
-        if records.is_empty() {
-            return None;
+        let (name, bytes) = *self.choices.pick(Purpose::Scene, &segments);
+        let records = S::records(bytes);
+        let (first, last) = (records.first()?.start, records.last()?.end);
+        match way {
+            2 => self.flipped(*name, bytes, first..last),
+            3..=6 => self.flipped(*name, bytes, last..bytes.len() as u64),
+            _ => self.foreign_record(*name, &records),
         }
-        let from = self.choices.pick(Purpose::Scene, &records).clone();
-        let length = from.end - from.start;
-        let alike = |other: &&std::ops::Range<u64>| {
-            other.end - other.start == length && other.start != from.start
-        };
+    }
+
+    /// A bit of a byte that is not zero: zeros are mostly what lies between things.
+    fn flipped(&mut self, name: FileName, bytes: &[u8], range: Range<u64>) -> Option<Rot> {
+        let used = |at: &u64| bytes.get(*at as usize).is_some_and(|byte| *byte != 0);
+        let places: Vec<u64> = range.filter(used).collect();
+        let mask = 1 << self.choices.below(Purpose::Scene, 8);
+        let place = self.choices.below(Purpose::Scene, places.len() as u32);
+        let offset = *places.get(place as usize)?;
+        Some(Rot::Flip { name, offset, mask })
+    }
+
+    /// What no checksum over the bytes alone sees.
+    fn foreign_record(&mut self, name: FileName, records: &[Range<u64>]) -> Option<Rot> {
+        let record = self.choices.pick(Purpose::Scene, records).clone();
+        let (from, length) = (record.start, record.end - record.start);
+        let alike = |other: &&Range<u64>| other.end - other.start == length && other.start != from;
         let others: Vec<_> = records.iter().filter(alike).collect();
-        if others.is_empty() {
-            return None;
-        }
-        let to = self.choices.pick(Purpose::Scene, &others).start;
-        Some((name, [from.start, to, length]))
+        let other = self.choices.below(Purpose::Scene, others.len() as u32);
+        let to = others.get(other as usize)?.start;
+        Some(Rot::Foreign {
+            name,
+            from,
+            to,
+            length,
+        })
     }
 }
