@@ -104,8 +104,8 @@ impl<S: Subject> Run<S> {
             place,
             panic: false,
         };
+        self.no_drawn_crash();
         self.plan_crash_point(&point);
-        self.env.disk.crash_on(None);
         self.env.disk.crash_at(Some(point));
     }
 
@@ -140,6 +140,13 @@ impl<S: Subject> Run<S> {
         self.env.disk.arm(rule);
     }
 
+    /// What was drawn for this life does not strike.
+    fn no_drawn_crash(&mut self) {
+        self.plan_line(|| "crash-at never".into());
+        self.env.disk.crash_at(None);
+        self.env.disk.crash_on(None);
+    }
+
     /// The process dies before one of the first `bound` such calls.
     fn aim(&mut self, call: Call, file: Option<FileKind>, bound: u32) {
         let aimed = AimedCrash {
@@ -149,8 +156,8 @@ impl<S: Subject> Run<S> {
             place: Place::Before,
             panic: false,
         };
+        self.no_drawn_crash();
         self.plan_aimed_crash(&aimed);
-        self.env.disk.crash_at(None);
         self.env.disk.crash_on(Some(aimed));
     }
 

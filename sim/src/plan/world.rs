@@ -18,6 +18,10 @@ impl Machine {
         match (first, rest) {
             ("fault", ["off"]) => self.env.disk.faults(|plan| plan.disarm()),
             ("fault", [fault, how @ ..]) => self.fault(fault, how)?,
+            ("crash-at", ["never"]) => {
+                self.env.disk.crash_at(None);
+                self.env.disk.crash_on(None);
+            }
             ("crash-at", how) => self.crash_at(how)?,
             ("capacity", [bytes]) => {
                 let bytes = match *bytes {
