@@ -123,6 +123,8 @@ pub(crate) struct FoldJob {
     prefix_bits: u8,
     ordinal_bits: u8,
     keepers: Vec<PageKeeper>,
+    /// Inputs whose file was not open before: nobody reads it when the fold has.
+    opened: Vec<Part>,
     phase: Phase,
     outputs: Vec<SegmentSummary>,
 }
@@ -167,6 +169,8 @@ impl FoldJob {
         if ordinal_bits + bits_of(units) > LOCATION_BITS {
             return None;
         }
+        let inputs = choice.inputs.iter().flat_map(Run::parts);
+        let opened = inputs.filter(|part| !part.is_open()).cloned().collect();
         let parts = entries.div_ceil(part_records_max).next_power_of_two();
         let prefix_bits = parts.ilog2() as u8;
         Some(Self {
@@ -175,6 +179,7 @@ impl FoldJob {
             prefix_bits: prefix_bits.min(PREFIX_BITS_MAX).min(hash_bits),
             ordinal_bits: ordinal_bits as u8,
             keepers: Vec::new(),
+            opened,
             phase: Phase::Begin,
             outputs: Vec::new(),
             segments,
@@ -301,6 +306,7 @@ impl Engine {
             Ok(None) => {
                 // Until the next fold nobody needs it.
                 slot.entries = Vec::new();
+                self.close_inputs(&job);
                 self.install_fold(job);
                 self.maintenance.lock().folds.folding = false;
                 Ok(true)
@@ -574,6 +580,14 @@ impl Engine {
         self.edit_manifest(&changes)
     }
 
+    /// Closes the files that only the fold read: with many segments they would take as much memory as
+    /// what is known of them.
+    fn close_inputs(&self, job: &FoldJob) {
+        for part in &job.opened {
+            part.close_file(&self.files);
+        }
+    }
+
     /// Puts the new run in the version in place of the old ones. The edit is durable.
     fn install_fold(&self, job: FoldJob) {
         let FoldJob {
@@ -619,6 +633,7 @@ impl Engine {
     /// anything else is tried again later.
     fn fold_failed(&self, job: FoldJob, error: &Error) -> bool {
         self.counters.fold_retries.add(1);
+        self.close_inputs(&job);
         if self.poison.get().is_none() {
             for output in &job.outputs {
                 self.discard(output.meta.name());

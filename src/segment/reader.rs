@@ -429,6 +429,18 @@ impl Segment {
         }
     }
 
+    /// Whether its file is open.
+    pub fn is_open(&self) -> bool {
+        self.slot.load().as_ref().is_some_and(|slot| slot.is_open())
+    }
+
+    /// Closes the file once its readers are done; the next one opens it again.
+    pub fn close_file(&self, files: &FileTable) {
+        if let Some(slot) = self.slot.swap(None) {
+            files.invalidate(slot.name());
+        }
+    }
+
     /// The slot, made now or by another reader meanwhile.
     fn new_slot(&self) -> Arc<FileSlot> {
         let new = FileSlot::new(self.name());
