@@ -26,15 +26,18 @@ pub enum Purpose {
     Crash,
     /// Memory pressure and clock.
     Pressure,
+    /// Rare orders of events that are put on the stage.
+    Scene,
 }
 
 /// Number of purposes.
-const PURPOSES: usize = 6;
+const PURPOSES: usize = 7;
 /// Of a fuzzer's bytes, this part of 16 belongs to each purpose; what goes wrong stands in front, so
 /// that changing one of its bytes does not shift the operations.
-const REGION_SIXTEENTHS: [usize; PURPOSES] = [1, 8, 3, 2, 1, 1];
+const REGION_SIXTEENTHS: [usize; PURPOSES] = [1, 7, 3, 2, 1, 1, 1];
 const REGION_ORDER: [Purpose; PURPOSES] = [
     Purpose::Swarm,
+    Purpose::Scene,
     Purpose::Fault,
     Purpose::Crash,
     Purpose::Pressure,

@@ -3,6 +3,8 @@
 //!
 //! Abilities beyond open, write and read have defaults that do nothing, which a miniature keeps.
 
+use std::ops::Range;
+
 use sealstone::env::Env;
 use sealstone::types::KeyspaceKind;
 
@@ -98,6 +100,11 @@ pub trait Subject: Sized {
     /// Whether what the last audit called the newest file is an index that was folded from others.
     fn newest_is_folded(&self) -> bool {
         false
+    }
+
+    /// Where the records of a sealed file lie, for rot that is aimed at them.
+    fn records(_bytes: &[u8]) -> Vec<Range<u64>> {
+        Vec::new()
     }
 
     /// Options drawn for a life: `base` are those of scripted runs, or, in a later life of a store,

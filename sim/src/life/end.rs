@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use sealstone::env::FileName;
 
+use super::scene::Rot;
 use super::{End, Open, Run};
 use crate::choices::Purpose;
 use crate::disk::{Crash, DiskOptions, Keep, Order, SimDisk, Survivors};
@@ -109,20 +110,32 @@ impl<S: Subject> Run<S> {
         } else {
             Crash::Power(survivors)
         };
+        let crash = self.end_of_scene(crash);
+        let kill = matches!(crash, Crash::Kill);
         self.hit(if kill { "end-kill" } else { "end-power" });
         self.did(|| format!("{crash:?}"));
         self.plan_crash(&crash);
         self.take_disk_trace();
         self.note_damage();
         self.env = self.env.restart(&crash);
-        if self.swarm.rot && self.choices.chance(Purpose::Fault, 1, 2) {
-            self.rot();
+        if self.swarm.rot {
+            if self.choices.chance(Purpose::Fault, 1, 2) {
+                self.rot();
+            }
+        } else if self.rots_now() {
+            let files = self.env.disk.live_files();
+            if let Some(rot) = self.aimed_rot(&files) {
+                self.rot_at(&rot);
+            }
         }
     }
 
     /// Bits flip in a file, one or many.
     fn rot(&mut self) {
-        let names: Vec<_> = self.env.disk.live_files().into_iter().collect();
+        let names = self.env.disk.live_files();
+        if let Some(rot) = self.aimed_rot(&names) {
+            return self.rot_at(&rot);
+        }
         let files: Vec<_> = names
             .into_iter()
             .filter_map(|(name, bytes)| {
@@ -163,10 +176,41 @@ impl<S: Subject> Run<S> {
                 self.env.disk.displace(name, from, to, unit)
             }
         };
-        self.rotten.push((name.kind, bits == 0));
+        self.rotted(name, bits == 0, || {
+            format!("rot {bits} in {name} at {offset}")
+        });
+    }
+
+    /// Does what a scene aimed.
+    fn rot_at(&mut self, rot: &Rot) {
+        match *rot {
+            Rot::Flip { name, offset, mask } => {
+                let place = self.plan_place(name);
+                self.plan_line(|| format!("flip {place} {offset} {mask}"));
+                self.env.disk.flip(name, offset, mask);
+                self.rotted(name, true, || format!("rot: a bit of {name} at {offset}"));
+            }
+            Rot::Foreign {
+                name,
+                from,
+                to,
+                length,
+            } => {
+                let place = self.plan_place(name);
+                self.plan_line(|| format!("displace {place} {from} {to} {length}"));
+                self.env.disk.displace(name, from, to, length);
+                self.rotted(name, false, || {
+                    format!("rot: the record at {from} of {name} stands at {to} too")
+                });
+            }
+        }
+    }
+
+    fn rotted(&mut self, name: FileName, one_bit: bool, what: impl FnOnce() -> String) {
+        self.rotten.push((name.kind, one_bit));
         self.damaged = true;
         self.hit("rot");
-        self.did(|| format!("rot {bits} in {name} at {offset}"));
+        self.did(what);
     }
 
     /// How a plan names a file.

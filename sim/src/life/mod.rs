@@ -10,6 +10,7 @@
 mod end;
 mod reads;
 mod record;
+mod scene;
 mod steps;
 mod swarm;
 
@@ -169,6 +170,8 @@ struct Run<S: Subject> {
     filtered: (u64, u64),
     /// Struck faults that no loop hides, when this life began.
     struck_before: u64,
+    /// The same without those that only say that there is no room, before anything happened.
+    struck_hard_before: u64,
     values: u64,
     steps: u64,
     crashes: u64,
@@ -184,6 +187,8 @@ struct Run<S: Subject> {
     held: VecDeque<(S::Held, Vec<u8>)>,
     /// The newest segment when this was last looked at.
     newest: u64,
+    /// What is on the stage.
+    scene: scene::Scene,
 }
 
 /// Makes one run of a store whose options are drawn from `base`.
@@ -209,6 +214,7 @@ pub fn run<S: Subject>(choices: Choices, base: &S::Options, limits: &RunLimits) 
         still: limits.still,
         filtered: (0, 0),
         struck_before: 0,
+        struck_hard_before: 0,
         values: 0,
         steps: 0,
         crashes: 0,
@@ -221,6 +227,7 @@ pub fn run<S: Subject>(choices: Choices, base: &S::Options, limits: &RunLimits) 
         names: 0,
         held: VecDeque::new(),
         newest: 0,
+        scene: scene::Scene::None,
     };
     run.env
         .disk
@@ -299,6 +306,9 @@ impl<S: Subject> Run<S> {
         for attempt in 0..=TROUBLED_OPENS_MAX {
             let calm = self.clean || attempt == TROUBLED_OPENS_MAX;
             self.prepare(calm);
+            if !calm {
+                self.set_the_stage();
+            }
             match self.guarded(|run| run.open_once(calm)) {
                 Ok(open) => return Ok(open),
                 Err(End::Dead) => self.crash(),
@@ -316,6 +326,7 @@ impl<S: Subject> Run<S> {
         disk.crash_on(None);
         self.plan_line(|| "fault off".into());
         self.struck_before = self.struck();
+        self.struck_hard_before = self.struck_hard();
         let limits = match calm {
             true => crate::disk::DiskOptions::default(),
             false => self.swarm.disk(0),
@@ -489,6 +500,23 @@ impl<S: Subject> Run<S> {
                 .filter(|((fault, _), _)| !fault.is_masked());
             open.map(|(_, count)| count).sum()
         })
+    }
+
+    /// Of these, all but a lack of room that comes before any effect: after that one a store goes on.
+    fn struck_hard(&self) -> u64 {
+        let gentle: u64 = self.env.disk.faults(|plan| {
+            let calls = [Call::Allocate, Call::CreateNew];
+            let counts = calls.map(|call| plan.hits().get(&(Fault::NoSpace, call)).copied());
+            counts.into_iter().flatten().sum()
+        });
+        self.struck() - gentle
+    }
+
+    /// Whether nothing that happened in this life is a reason to take no more writes.
+    fn must_go_on(&mut self) -> bool {
+        self.note_damage();
+        let short = self.swarm.capacity_bytes.is_some() || self.swarm.descriptors.is_some();
+        !self.damaged && !short && self.struck_hard() == self.struck_hard_before
     }
 
     fn note_damage(&mut self) {

@@ -71,8 +71,17 @@ impl<S: Subject> Run<S> {
 
     pub(super) fn plan_rule(&mut self, rule: &Rule) {
         self.plan_line(|| {
+            let call = rule.call.map_or("", crate::faults::Call::name);
+            let on = rule
+                .file
+                .map_or(String::new(), |kind| format!(" on {kind:?}"));
+            let aim = format!(
+                "{}{call}{}",
+                if call.is_empty() { "" } else { " " },
+                on.to_lowercase()
+            );
             format!(
-                "fault {} nth {} every {} times {} seed {}",
+                "fault {}{aim} nth {} every {} times {} seed {}",
                 rule.fault.name(),
                 rule.after + 1,
                 rule.every + 1,

@@ -146,6 +146,10 @@ impl<S: Subject> Run<S> {
             return Err(End::Dead);
         }
         if stop.kind == StopKind::Poisoned {
+            if !open.poisoned && self.must_go_on() {
+                let what = format!("poisoned for want of room at most: {}", stop.text);
+                return Err(Violation::new("S17", what).into());
+            }
             open.poisoned = true;
         }
         self.mix(stop.kind as u64);
