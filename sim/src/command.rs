@@ -73,7 +73,13 @@ fn parse(arguments: &[String]) -> Result<Arguments, String> {
             "--seeds" => {
                 let (from, to) = value.split_once("..").ok_or("--seeds needs A..B")?;
                 let number = |text: &str| text.parse::<u64>().map_err(|error| error.to_string());
-                parsed.seeds = Some(number(from)?..number(to)?);
+                let (from, to) = (number(from)?, number(to)?);
+                if from >= to {
+                    return Err(format!(
+                        "--seeds {value} has no seed: A..B is from A to B-1"
+                    ));
+                }
+                parsed.seeds = Some(from..to);
             }
             "--strength" => {
                 parsed.strength = Some(match value.as_str() {
@@ -94,10 +100,12 @@ fn parse(arguments: &[String]) -> Result<Arguments, String> {
 /// Arguments that make no sense, or a file that can't be written.
 pub fn execute(arguments: &[String]) -> Result<bool, String> {
     let Some((command, rest)) = arguments.split_first() else {
-        return Err(
-            "commands: sweep, run, replay, shrink, digest, exhaust, plants, age, pool, kill".into(),
-        );
+        return Err(format!("commands: {}; or --help", crate::help::names()));
     };
+    if crate::help::is_asked(arguments) {
+        println!("{}", crate::help::text(command));
+        return Ok(true);
+    }
     if command == "replay" {
         return crate::corpus::replay(rest);
     }

@@ -60,12 +60,22 @@ fn stop(error: Error) -> Stop {
 /// The options with the least write region that a store takes with them, which says how much that is, and
 /// something beyond it.
 fn with_least_region(options: Options, beyond_bytes: u64) -> Options {
-    let tiny = options.clone().write_region_bytes(1 << 16);
-    match Store::open_with(Env::in_memory(), tiny).map_err(|error| error.kind().clone()) {
-        Err(ErrorKind::TooLarge { needed, .. }) => {
-            options.write_region_bytes(needed + beyond_bytes)
+    let needed = |options: &Options| {
+        let opened = Store::open_with(Env::in_memory(), options.clone());
+        match opened.map_err(|error| error.kind().clone()) {
+            Err(ErrorKind::TooLarge { needed, .. }) => Some(needed),
+            _ => None,
         }
-        _ => options,
+    };
+    let Some(least) = needed(&options.clone().write_region_bytes(1 << 16)) else {
+        return options;
+    };
+    let options = options.write_region_bytes(least + beyond_bytes);
+    // With room for one more chunk the lists of chunks are longer, and take more than is there if only some
+    // bytes of that room are.
+    match (beyond_bytes > 0).then(|| needed(&options)).flatten() {
+        Some(more) => options.write_region_bytes(more),
+        None => options,
     }
 }
 
@@ -424,44 +434,8 @@ impl Subject for SimStore {
     }
 
     fn records(bytes: &[u8]) -> Vec<Range<u64>> {
-        let mut records: Vec<Range<u64>> = Vec::new();
-        let mut at = 0;
-        while let Some(rest) = bytes.get(at..) {
-            match record_bytes(rest) {
-                Some(length) => {
-                    records.push(at as u64..(at + length) as u64);
-                    at += length;
-                }
-                // They lie one behind another.
-                None if !records.is_empty() => break,
-                None => at += RECORD_ALIGN,
-            }
-        }
-        records
+        crate::records::find(bytes)
     }
-}
-
-/// Records begin at multiples of this and are at least [`RECORD_BYTES_MIN`] long.
-const RECORD_ALIGN: usize = 8;
-const RECORD_BYTES_MIN: usize = 32;
-
-/// The length of the record that these bytes begin with, if they look like one; `docs/format.md` has the
-/// fields.
-fn record_bytes(bytes: &[u8]) -> Option<usize> {
-    let header = bytes.first_chunk::<24>()?;
-    let word = |at: usize| {
-        u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
-    };
-    let key_bytes = usize::from(u16::from_le_bytes([header[20], header[21]]));
-    let value_bytes = word(16) as usize;
-    // Small numbers only: of keyspaces, sequences and lengths.
-    let plausible = (word(4) as usize) < 2 * KEYSPACES.len()
-        && (1..1 << 24).contains(&word(8))
-        && word(12) == 0
-        && matches!(header[22..24], [1 | 2, 0])
-        && value_bytes < 1 << 16;
-    let length = (24 + key_bytes + value_bytes).next_multiple_of(RECORD_ALIGN);
-    (plausible && length <= bytes.len()).then_some(length.max(RECORD_BYTES_MIN))
 }
 
 /// Compares the books of the only store that is open on a disk with that disk.

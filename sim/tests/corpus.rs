@@ -66,6 +66,22 @@ fn wrong_plans_fail() {
         ),
         ("image a\nput names a 1\nexpect image a\n", 6, "differs"),
         ("crash-at write\nput names a 1\nexpect ok\n", 6, "dead"),
+        // Nobody would look at it: the process is dead.
+        (
+            "crash-at write\nput names a 1\nfrobnicate\nexpect dead\n",
+            6,
+            "no step",
+        ),
+        (
+            "fault io write\nput names a 1\nexpect error Io|NoSuchKind|Poisoned\n",
+            6,
+            "no kind of error: NoSuchKind",
+        ),
+        (
+            "submit t\nput names a 1\nend\nfault io write\ntry commit\nexpect ticket t error Io|Poisond\n",
+            9,
+            "no kind of error: Poisond",
+        ),
     ] {
         let text = format!("{head}{lines}");
         let failure = run_plan(&text).expect_err(&text);

@@ -183,6 +183,7 @@ impl<S: Subject> Run<S> {
 
     /// Does what a scene aimed.
     fn rot_at(&mut self, rot: &Rot) {
+        self.hit("scene-rot");
         match *rot {
             Rot::Flip { name, offset, mask } => {
                 let place = self.plan_place(name);

@@ -88,6 +88,7 @@ impl Machine {
         let wrong = |what: String| Wrong::Text(format!("{what}; the error is {error:?}"));
         let (kinds, mut words) = words.split_first().ok_or("expect error KIND")?;
         let kind = kind_name(error.kind());
+        check_kinds(kinds)?;
         if *kinds != "any" && !kinds.split('|').any(|wanted| wanted == kind) {
             return Err(wrong(format!("its kind is {kind}")));
         }
@@ -199,6 +200,7 @@ impl Machine {
             }
             (["error", kinds], Some(Err(error))) => {
                 let kind = kind_name(error.kind());
+                check_kinds(kinds)?;
                 let right = kinds.split('|').any(|wanted| wanted == kind);
                 holds(right, &format!("the error is {error:?}"))
             }
@@ -265,6 +267,36 @@ pub fn rule_of(step: &str, kind: &ErrorKind) -> &'static str {
             | ErrorKind::NotAStore,
         ) => "S6",
         _ => "S17",
+    }
+}
+
+/// The kinds of error that plans know.
+const KINDS: [&str; 17] = [
+    "Io",
+    "NoSpace",
+    "TooManyOpenFiles",
+    "Corruption",
+    "MissingFile",
+    "UnsupportedVersion",
+    "Locked",
+    "NotAStore",
+    "InvalidArgument",
+    "IncompatibleOptions",
+    "Conflict",
+    "Busy",
+    "TooLarge",
+    "Poisoned",
+    "Closed",
+    "Refused",
+    "Unsupported",
+];
+
+/// Refuses words that name no kind of error: beside a right one they would never be noticed.
+fn check_kinds(kinds: &str) -> Result<(), Wrong> {
+    let unknown = |word: &&str| *word != "any" && !KINDS.contains(word);
+    match kinds.split('|').find(unknown) {
+        Some(word) => Err(format!("no kind of error: {word}").into()),
+        None => Ok(()),
     }
 }
 

@@ -7,6 +7,63 @@ pub const VERSION: u32 = 1;
 
 /// Words that begin a block.
 const BLOCKS: [&str; 4] = ["for", "batch", "submit", "exhaust"];
+/// Words that begin a step, beside the blocks. Known here because a machine that is dead skips steps without
+/// looking at them.
+const STEPS: [&str; 53] = [
+    "expect",
+    "option",
+    "options",
+    "keyspace",
+    "open",
+    "use",
+    "close",
+    "drop",
+    "reopen",
+    "put",
+    "put-with",
+    "put-failing",
+    "put-panicking",
+    "delete",
+    "commit",
+    "sync",
+    "seal",
+    "drain",
+    "settle",
+    "job",
+    "jobs",
+    "get",
+    "get-into",
+    "contains",
+    "multi-get",
+    "scan",
+    "snapshot",
+    "drop-snapshot",
+    "iterator",
+    "drop-iterator",
+    "next",
+    "back",
+    "hold",
+    "crash",
+    "crash-at",
+    "fault",
+    "capacity",
+    "descriptors",
+    "disk",
+    "flip",
+    "overwrite",
+    "truncate",
+    "extend",
+    "delete-file",
+    "spoil",
+    "displace",
+    "clock",
+    "wall-clock",
+    "pressure",
+    "image",
+    "locate",
+    "let",
+    "reset",
+];
 /// Lines of one plan file, at most.
 const LINES_MAX: usize = 100_000;
 
@@ -59,6 +116,10 @@ pub fn parse(text: &str) -> Result<Vec<Node>, PlanFailure> {
                 parts: vec![Vec::new()],
                 ..node
             }),
+            // What variables make of a word is seen when they have values.
+            _ if !STEPS.contains(&first) && !first.contains('{') => {
+                return Err(PlanFailure::new(line, raw, format!("no step {first}")));
+            }
             _ => place(&mut open, &mut top, node),
         }
     }
