@@ -15,6 +15,10 @@ const CHUNK_BYTES_MIN: u32 = 64;
 /// The most that a size in bytes may say: sums of a few of these still count rightly.
 const SIZE_BYTES_MAX: u64 = 1 << 40;
 
+/// The longest growth of a manifest: so much room is allocated ahead of it, and its edits are read one by
+/// one at an open.
+const MANIFEST_ROLL_BYTES_MAX: u64 = 64 << 20;
+
 /// The largest write region.
 pub(crate) const WRITE_REGION_BYTES_MAX: u64 = 1 << 36;
 
@@ -195,7 +199,8 @@ impl Options {
         cursor_buffer_bytes: u32 => |o, v| o.cursor_buffer_bytes = v;
         /// Record bytes between two key fences of a segment. Default: 4,096.
         key_fence_bytes: u32 => |o, v| o.key_fence_bytes = v;
-        /// The manifest is written anew when it has grown by this much. Default: 1 MiB.
+        /// The manifest is written anew when it has grown by this much, and so much room is allocated ahead
+        /// of it: 256 bytes to 64 MiB. Default: 1 MiB.
         manifest_roll_bytes: u64 => |o, v| o.manifest_roll_bytes = v;
         /// How long a failed background job waits before it is tried again. Default: 500 ms.
         retry_delay: Duration => |o, v| o.retry_delay = v;
@@ -278,7 +283,7 @@ impl Options {
             "manifest_roll_bytes",
             self.manifest_roll_bytes,
             256,
-            1 << 32,
+            MANIFEST_ROLL_BYTES_MAX,
         )?;
         if let Fold::Runs(runs) = self.fold {
             range("fold runs", runs.into(), 2, 64)?;

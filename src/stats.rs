@@ -55,6 +55,8 @@ pub struct MemoryStats {
     pub total_bytes: u64,
     /// Owned by nobody.
     pub free_bytes: u64,
+    /// The most that was owned at once since the opening.
+    pub high_water_bytes: u64,
     /// The generation that takes commits.
     pub open_bytes: u64,
     /// Sealed generations that wait.
@@ -242,6 +244,7 @@ impl Engine {
         MemoryStats {
             total_bytes: ledger.total_bytes(),
             free_bytes: ledger.free_bytes(),
+            high_water_bytes: ledger.total_bytes() - ledger.free_bytes_min(),
             open_bytes: ledger.owned_bytes(Owner::Open),
             sealed_bytes: ledger.owned_bytes(Owner::Sealed),
             flushing_bytes: ledger.owned_bytes(Owner::Flushing),

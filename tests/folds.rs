@@ -203,6 +203,25 @@ fn lookups_cost_by_runs_and_not_by_segments() {
 }
 
 #[test]
+fn files_that_only_folds_read_are_closed() {
+    let env = Env::in_memory();
+    let (store, keyspace, model) = filled(&env, options(3), 35);
+    // Those whose filters were loaded.
+    assert_eq!(store.stats().open_files, run_files(&env).len() as u64);
+    // What a lookup opened stays open: a fold of it is no reason to open it again.
+    assert_content(&keyspace, &model);
+    assert_eq!(store.stats().open_files, 35 + 3);
+    let mut model = model;
+    for number in 35..54 {
+        add_segment(&keyspace, number, &mut model);
+        flush(&store);
+    }
+    assert_eq!(levels(&store), [3, 3]);
+    assert_eq!(store.stats().open_files, 35 + 2);
+    assert_content(&keyspace, &model);
+}
+
+#[test]
 fn the_index_bytes_written_grow_with_the_levels_alone() {
     let env = Env::in_memory();
     let store = open(&env, options(8));

@@ -67,6 +67,7 @@ impl Target for Appender {
             commit_barriers: Some(commits),
             fold_barriers: 0,
             filter_bytes: 0,
+            write_region_bytes: 0,
             fence_bytes: 0,
             stalls: 3,
             busy: 4,

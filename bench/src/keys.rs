@@ -14,7 +14,7 @@ pub const KEY_BYTES: usize = 32;
 const STREAM: u128 = 0x5EA1_5704E;
 
 /// Some records, prepared before the clock starts: keys and values one after the other.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Batch {
     bytes: Vec<u8>,
     record_bytes: usize,
@@ -55,19 +55,27 @@ impl Source {
     /// Records `first..first + count` as batches of `batch_records`, the last one perhaps smaller.
     pub fn batches(&self, first: u64, count: u64, batch_records: u64) -> Vec<Batch> {
         let mut batches = Vec::new();
-        let end = first + count;
-        let mut next = first;
-        while next < end {
-            let stop = end.min(next + batch_records.max(1));
-            batches.push(self.batch(next, stop));
-            next = stop;
-        }
+        self.refill(&mut batches, first, count, batch_records);
         batches
     }
 
-    fn batch(&self, first: u64, end: u64) -> Batch {
+    /// The same into batches that are there already, in their memory: what is measured shares the
+    /// allocator, and buffers that came and went would leave it holes.
+    pub fn refill(&self, batches: &mut Vec<Batch>, first: u64, count: u64, batch_records: u64) {
+        let batch_records = batch_records.max(1);
+        batches.resize_with(count.div_ceil(batch_records) as usize, Batch::default);
+        let firsts = (first..first + count).step_by(batch_records as usize);
+        for (batch, next) in batches.iter_mut().zip(firsts) {
+            self.fill(batch, next, (first + count).min(next + batch_records));
+        }
+    }
+
+    fn fill(&self, batch: &mut Batch, first: u64, end: u64) {
         let record_bytes = KEY_BYTES + self.value_bytes;
-        let mut bytes = vec![0; record_bytes * (end - first) as usize];
+        batch.record_bytes = record_bytes;
+        let bytes = &mut batch.bytes;
+        bytes.clear();
+        bytes.resize(record_bytes * (end - first) as usize, 0);
         let mut generator = Pcg64::new(u128::from(self.seed), STREAM);
         // Whole words a record, so that records start at multiples.
         let words = record_bytes.div_ceil(8);
@@ -77,10 +85,6 @@ impl Source {
                 let word = generator.next_u64().to_le_bytes();
                 piece.copy_from_slice(&word[..piece.len()]);
             }
-        }
-        Batch {
-            bytes,
-            record_bytes,
         }
     }
 }

@@ -108,6 +108,8 @@ pub struct LoadRow {
     pub filter_bytes: u64,
     /// Bytes of page fences in memory at the end.
     pub fence_bytes: u64,
+    /// The most of the write region that was in use at once.
+    pub write_region_bytes: u64,
     /// How much higher the peak is than that of the first row; 0 in it.
     pub peak_growth_bytes: u64,
     /// What that may be: the filters and fences more, and 256 bytes a segment more.
@@ -149,7 +151,10 @@ pub fn run(options: &LoadOptions, open: Open<'_>) -> Result<LoadRow> {
     let target = open(env.clone())?;
     let start = counters.snapshot();
     let mut totals = Totals::new()?;
-    for round in rounds(options) {
+    let mut round = Vec::new();
+    for (first, records) in rounds(options) {
+        let source = Source::new(options.seed, options.value_bytes);
+        source.refill(&mut round, first, records, options.batch_records);
         let before = counters.snapshot();
         engine_round(options, target.as_ref(), &round, &mut totals)?;
         let written = (counters.snapshot() - before).total().written_bytes;
@@ -168,15 +173,13 @@ pub fn run(options: &LoadOptions, open: Open<'_>) -> Result<LoadRow> {
     Ok(row)
 }
 
-/// The records, round by round, each made when it is wanted.
-fn rounds(options: &LoadOptions) -> impl Iterator<Item = Vec<Batch>> {
-    let source = Source::new(options.seed, options.value_bytes);
-    let round_records = options.segment_records * options.round_segments.max(1);
+/// The rounds: the first record of each, and how many there are.
+fn rounds(options: &LoadOptions) -> impl Iterator<Item = (u64, u64)> {
+    let round_records = (options.segment_records * options.round_segments).max(1);
     let records = options.segment_records * options.segments;
-    let batch_records = options.batch_records;
     (0..records)
-        .step_by(usize::try_from(round_records.max(1)).unwrap_or(usize::MAX))
-        .map(move |first| source.batches(first, round_records.min(records - first), batch_records))
+        .step_by(usize::try_from(round_records).unwrap_or(usize::MAX))
+        .map(move |first| (first, round_records.min(records - first)))
 }
 
 fn engine_round(
@@ -264,6 +267,7 @@ fn row_of(
         harness_bytes: totals.harness_bytes,
         filter_bytes: facts.filter_bytes,
         fence_bytes: facts.fence_bytes,
+        write_region_bytes: facts.write_region_bytes,
         stalls: facts.stalls,
         busy: facts.busy,
         ..LoadRow::default()

@@ -46,6 +46,8 @@ pub struct Facts {
     pub filter_bytes: u64,
     /// Bytes of page fences in memory.
     pub fence_bytes: u64,
+    /// The most of the write region that was in use at once.
+    pub write_region_bytes: u64,
     /// Writes that had to wait for memory or a flush.
     pub stalls: u64,
     /// Writes that were refused with `Busy` and tried again.

@@ -25,17 +25,18 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::engine::Engine;
+pub(crate) use crate::engine::fold_job::FoldJob;
+use crate::engine::fold_job::{Choice, Phase, overlaps};
 use crate::engine::version::{Folded, Part, Run};
-use crate::env::{File, FileName, io};
+use crate::env::{FileName, io};
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Entry, LOCATION_BITS, PackedEntry, UNIT_BYTES};
 use crate::manifest::Change;
-use crate::segment::footer::PREFIX_BITS_MAX;
 use crate::segment::{
     PageKeeper, PartPlan, PartWriter, ReadCounts, Segment, SegmentIdentity, SegmentSummary,
 };
 use crate::sync::Arc;
-use crate::types::{HASH_BITS, KeyHash, KeyspaceKind};
+use crate::types::KeyHash;
 
 /// From so many segments on a run is old: most of its keys are asked for seldom, and the smaller filters
 /// pay.
@@ -99,140 +100,6 @@ impl FoldQueue {
     pub fn has_released(&self) -> bool {
         self.leaving.iter().any(|part| Arc::strong_count(part) == 1)
     }
-}
-
-/// Runs that are to become one.
-#[derive(Debug)]
-struct Choice {
-    /// Runs of the version that the new one replaces, newest first.
-    replaced: Vec<Run>,
-    /// Where its entries come from, newest first: these, or their segments one by one.
-    inputs: Vec<Run>,
-    level: u8,
-}
-
-/// A fold in progress.
-#[derive(Debug)]
-pub(crate) struct FoldJob {
-    choice: Choice,
-    kind: KeyspaceKind,
-    /// Newest first; an entry's ordinal counts them.
-    segments: Vec<Arc<Segment>>,
-    /// The ordinal of each input's newest segment.
-    bases: Vec<u64>,
-    prefix_bits: u8,
-    ordinal_bits: u8,
-    keepers: Vec<PageKeeper>,
-    phase: Phase,
-    outputs: Vec<SegmentSummary>,
-}
-
-#[derive(Debug)]
-enum Phase {
-    /// Begins the next part, or ends the fold.
-    Begin,
-    Write {
-        writer: Box<PartWriter>,
-        number: u64,
-        file: Arc<dyn File>,
-        /// The hashes that are to be gathered yet.
-        hashes: Range<u64>,
-        /// Entries that are to come yet.
-        entries: u64,
-    },
-    Sync {
-        file: Arc<dyn File>,
-        output: Box<SegmentSummary>,
-    },
-    SyncDirectory,
-    Edit,
-}
-
-impl FoldJob {
-    /// The job for a choice; nothing if its locations do not fit an entry.
-    fn new(choice: Choice, part_records_max: u64, hash_bits: u8) -> Option<Self> {
-        let kind = choice.inputs.first()?.kind();
-        let mut segments = Vec::new();
-        let mut bases = Vec::new();
-        for input in &choice.inputs {
-            bases.push(segments.len() as u64);
-            segments.extend_from_slice(input.segments());
-        }
-        let metas = segments.iter().map(|segment| segment.meta());
-        let (entries, units) = metas.fold((0, 0), |(entries, units), meta| {
-            let end = meta.tail_offset / UNIT_BYTES;
-            (entries + meta.counts.records, end.max(units))
-        });
-        let ordinal_bits = bits_of(segments.len() as u64 - 1);
-        if ordinal_bits + bits_of(units) > LOCATION_BITS {
-            return None;
-        }
-        let parts = entries.div_ceil(part_records_max).next_power_of_two();
-        let prefix_bits = parts.ilog2() as u8;
-        Some(Self {
-            kind,
-            bases,
-            prefix_bits: prefix_bits.min(PREFIX_BITS_MAX).min(hash_bits),
-            ordinal_bits: ordinal_bits as u8,
-            keepers: Vec::new(),
-            phase: Phase::Begin,
-            outputs: Vec::new(),
-            segments,
-            choice,
-        })
-    }
-
-    /// The files that it has open.
-    pub fn descriptors(&self, names: &mut Vec<FileName>) {
-        match &self.phase {
-            Phase::Write { number, .. } => names.push(FileName::run(*number)),
-            Phase::Sync { output, .. } => names.push(output.meta.name()),
-            Phase::Begin | Phase::SyncDirectory | Phase::Edit => {}
-        }
-    }
-
-    /// The files that it has made.
-    pub fn files(&self, names: &mut Vec<FileName>) {
-        self.descriptors(names);
-        names.extend(self.outputs.iter().map(|output| output.meta.name()));
-    }
-
-    /// Its run's generations.
-    fn generations(&self) -> (u64, u64) {
-        let oldest = self
-            .choice
-            .inputs
-            .last()
-            .map_or(0, |run| run.generations().0);
-        let newest = self
-            .choice
-            .inputs
-            .first()
-            .map_or(0, |run| run.generations().1);
-        (oldest, newest)
-    }
-
-    /// All hashes of the part with this number.
-    fn hashes_of(&self, part: u64) -> Range<u64> {
-        let shift = HASH_BITS - u32::from(self.prefix_bits);
-        part << shift..(part + 1) << shift
-    }
-}
-
-/// The parts of a run that have hashes of a range, and all hashes of each. A run may be split into more
-/// parts than the one that is made of it, or into fewer: the limit is an option.
-fn overlaps<'a>(run: &'a Run, hashes: &Range<u64>) -> impl Iterator<Item = (&'a Part, Range<u64>)> {
-    let shift = HASH_BITS - run.parts().len().ilog2();
-    let range = (hashes.start >> shift)..=(hashes.end.saturating_sub(1) >> shift);
-    let numbered = (0_u64..).zip(run.parts());
-    numbered
-        .filter(move |(number, _)| range.contains(number))
-        .map(move |(number, part)| (part, number << shift..(number + 1) << shift))
-}
-
-/// Bits that a number takes.
-const fn bits_of(number: u64) -> u32 {
-    u64::BITS - number.leading_zeros()
 }
 
 impl Engine {
@@ -301,6 +168,7 @@ impl Engine {
             Ok(None) => {
                 // Until the next fold nobody needs it.
                 slot.entries = Vec::new();
+                self.close_inputs(&job);
                 self.install_fold(job);
                 self.maintenance.lock().folds.folding = false;
                 Ok(true)
@@ -574,6 +442,14 @@ impl Engine {
         self.edit_manifest(&changes)
     }
 
+    /// Closes the files that only the fold read: with many segments they would take as much memory as
+    /// what is known of them.
+    fn close_inputs(&self, job: &FoldJob) {
+        for part in &job.opened {
+            part.close_file(&self.files);
+        }
+    }
+
     /// Puts the new run in the version in place of the old ones. The edit is durable.
     fn install_fold(&self, job: FoldJob) {
         let FoldJob {
@@ -619,6 +495,7 @@ impl Engine {
     /// anything else is tried again later.
     fn fold_failed(&self, job: FoldJob, error: &Error) -> bool {
         self.counters.fold_retries.add(1);
+        self.close_inputs(&job);
         if self.poison.get().is_none() {
             for output in &job.outputs {
                 self.discard(output.meta.name());

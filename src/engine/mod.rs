@@ -22,6 +22,7 @@ mod commit_tests;
 pub(crate) mod counters;
 pub(crate) mod flush;
 pub(crate) mod fold;
+mod fold_job;
 pub(crate) mod jobs;
 #[cfg(all(test, loom))]
 mod loom_tests;

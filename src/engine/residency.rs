@@ -13,19 +13,16 @@ use std::iter::Peekable;
 use crate::engine::Engine;
 use crate::engine::version::{Run, Version};
 use crate::error::{ErrorKind, Result};
-use crate::filter::ResidentFilter;
+use crate::filter::{FilterShape, ResidentFilter};
 use crate::segment::{FilterLoad, ReadCounts, Segment};
 use crate::sync::Arc;
 
 /// The stored alternative that is kept in memory, in bits a key.
 pub(crate) const FILTER_BITS_RESIDENT: u16 = 12;
 
-/// What a filter of that many records takes in memory: whole blocks of 64 bytes.
+/// What a filter of that many records takes in memory.
 fn filter_bytes(records: u64) -> u64 {
-    (records * u64::from(FILTER_BITS_RESIDENT))
-        .div_ceil(512)
-        .max(1)
-        * 64
+    FilterShape::for_keys(records, FILTER_BITS_RESIDENT, 0).resident_bytes()
 }
 
 /// The order of residency: generation, then kind; the largest is the newest.

@@ -47,32 +47,53 @@ impl Block {
         }
     }
 
-    /// Whether all bits of a hash are set. [`super::simd::contains`] is the fast way.
-    #[inline(always)]
+    /// Whether all bits of a hash are set. [`super::simd::contains_split`] is the fast way.
+    #[cfg(test)]
     pub fn contains(&self, algorithm: Algorithm, hash: KeyHash) -> bool {
         let remixed = remix(hash);
         match algorithm {
-            Algorithm::Split => self.contains_split(remixed),
-            Algorithm::Free { k } => self.contains_free(remixed, k),
+            Algorithm::Split => contains_split(&self.0, remixed),
+            Algorithm::Free { k } => contains_free(&self.0, remixed, k),
         }
     }
+}
 
-    /// The test of [`Algorithm::Split`]: without a branch, so that it becomes vector code wherever
-    /// the target has vector shifts.
-    #[inline(always)]
-    pub fn contains_split(&self, remixed: u64) -> bool {
-        let mut missing = 0;
-        for (word, bits) in self.0.iter().zip(split_mask(remixed)) {
-            missing |= !word & bits;
-        }
-        missing == 0
-    }
+/// The words of a block, wherever it is.
+pub trait Words {
+    /// The word at a place below [`BLOCK_WORDS`].
+    fn word(&self, place: usize) -> u64;
+}
 
-    /// The test of [`Algorithm::Free`].
+impl Words for [u64; BLOCK_WORDS] {
     #[inline(always)]
-    pub fn contains_free(&self, remixed: u64, k: u8) -> bool {
-        free_bits(remixed, k).all(|(word, bit)| self.0[word] & bit != 0)
+    fn word(&self, place: usize) -> u64 {
+        self[place % BLOCK_WORDS]
     }
+}
+
+/// As it stands on disk.
+impl Words for [u8; BLOCK_BYTES] {
+    #[inline(always)]
+    fn word(&self, place: usize) -> u64 {
+        u64::from_le_bytes(self.as_chunks().0[place % BLOCK_WORDS])
+    }
+}
+
+/// The test of [`Algorithm::Split`]: without a branch, so that it becomes vector code wherever
+/// the target has vector shifts.
+#[inline(always)]
+pub fn contains_split(block: &impl Words, remixed: u64) -> bool {
+    let mut missing = 0;
+    for (place, bits) in split_mask(remixed).into_iter().enumerate() {
+        missing |= !block.word(place) & bits;
+    }
+    missing == 0
+}
+
+/// The test of [`Algorithm::Free`].
+#[inline(always)]
+pub fn contains_free(block: &impl Words, remixed: u64, k: u8) -> bool {
+    free_bits(remixed, k).all(|(word, bit)| block.word(word) & bit != 0)
 }
 
 /// Spreads the 46 bits over 64 (the finalizer of SplitMix64, Steele, Lea, Flood 2014): bits that

@@ -22,6 +22,7 @@
 
 pub mod block;
 pub mod builder;
+pub mod memory;
 pub mod resident;
 pub mod simd;
 

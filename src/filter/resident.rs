@@ -1,13 +1,14 @@
 //! A filter in memory.
 
-use super::{Algorithm, BLOCK_BYTES, Block, FilterShape, block::remix, simd};
+use super::memory::BlockMemory;
+use super::{Algorithm, BLOCK_BYTES, Block, FilterShape, block, block::remix, simd};
 use crate::types::KeyHash;
 
 /// Blocks and what they mean. Its bits were checked when it was loaded, or come from the build.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct ResidentFilter {
     /// How many there are is part of the shape.
-    blocks: Box<[Block]>,
+    blocks: BlockMemory,
     bits_per_key: u16,
     algorithm: Algorithm,
     prefix_bits: u8,
@@ -15,13 +16,30 @@ pub struct ResidentFilter {
 
 impl ResidentFilter {
     /// A filter from its blocks; `None` if their number is not the shape's.
-    pub fn new(shape: FilterShape, blocks: Vec<Block>) -> Option<Self> {
-        (blocks.len() as u64 == shape.blocks).then_some(Self {
-            blocks: blocks.into_boxed_slice(),
+    pub fn new(shape: FilterShape, blocks: &[Block]) -> Option<Self> {
+        if blocks.len() as u64 != shape.blocks {
+            return None;
+        }
+        let mut filter = Self::empty(shape);
+        filter.fill(0, blocks.iter().copied());
+        Some(filter)
+    }
+
+    /// A filter whose blocks are to be filled in.
+    pub fn empty(shape: FilterShape) -> Self {
+        Self {
+            blocks: BlockMemory::zeroed(&shape),
             bits_per_key: shape.bits_per_key,
             algorithm: shape.algorithm,
             prefix_bits: shape.prefix_bits,
-        })
+        }
+    }
+
+    /// Sets blocks from a place on.
+    pub fn fill(&mut self, from: usize, blocks: impl Iterator<Item = Block>) {
+        for (place, block) in (from..).zip(blocks) {
+            self.blocks.set(place, &block);
+        }
     }
 
     /// Its shape.
@@ -30,38 +48,63 @@ impl ResidentFilter {
             algorithm: self.algorithm,
             bits_per_key: self.bits_per_key,
             prefix_bits: self.prefix_bits,
-            blocks: self.blocks.len() as u64,
+            blocks: self.blocks.blocks() as u64,
         }
     }
 
     /// The memory of its blocks, in bytes.
     pub const fn bytes(&self) -> usize {
-        self.blocks.len() * BLOCK_BYTES
+        self.shape().resident_bytes() as usize
     }
 
     /// Whether the hash may be among those inserted; `false` is certain. A filter without blocks
     /// holds no key.
     #[inline]
     pub fn may_contain(&self, hash: KeyHash) -> bool {
-        let Some(block) = self.block(hash) else {
-            return false;
-        };
+        let place = self.shape().block_of(hash) as usize;
+        match &self.blocks {
+            BlockMemory::Heap(blocks) => blocks
+                .get(place)
+                .is_some_and(|block| self.block_may_contain(&block.0, hash)),
+            BlockMemory::Mapped(pages, _) => pages
+                .as_chunks()
+                .0
+                .get(place)
+                .is_some_and(|block| self.block_may_contain(block, hash)),
+        }
+    }
+
+    #[inline(always)]
+    fn block_may_contain(&self, block: &impl block::Words, hash: KeyHash) -> bool {
         match self.algorithm {
             Algorithm::Split => simd::contains_split(block, remix(hash)),
-            Algorithm::Free { k } => block.contains_free(remix(hash), k),
+            Algorithm::Free { k } => block::contains_free(block, remix(hash), k),
         }
     }
 
     /// Asks for the hash's cache line, to be tested soon. Costs no wait.
     #[inline]
     pub fn prefetch(&self, hash: KeyHash) {
-        if let Some(block) = self.block(hash) {
-            simd::prefetch(block);
+        let place = self.shape().block_of(hash) as usize;
+        match &self.blocks {
+            BlockMemory::Heap(blocks) => {
+                if let Some(block) = blocks.get(place) {
+                    simd::prefetch(block);
+                }
+            }
+            BlockMemory::Mapped(pages, _) => {
+                if let Some(block) = pages.as_chunks::<BLOCK_BYTES>().0.get(place) {
+                    simd::prefetch(block);
+                }
+            }
         }
     }
+}
 
-    fn block(&self, hash: KeyHash) -> Option<&Block> {
-        self.blocks.get(self.shape().block_of(hash) as usize)
+#[cfg(test)]
+impl PartialEq for ResidentFilter {
+    fn eq(&self, other: &Self) -> bool {
+        self.shape() == other.shape() && self.blocks.to_bytes() == other.blocks.to_bytes()
     }
 }
 
@@ -85,7 +128,7 @@ mod tests {
         while let Some(block) = builder.finish() {
             blocks.push(block);
         }
-        ResidentFilter::new(shape, blocks).expect("all blocks came")
+        ResidentFilter::new(shape, &blocks).expect("all blocks came")
     }
 
     fn keyed(from: u64, count: u64) -> Vec<KeyHash> {
@@ -152,7 +195,7 @@ mod tests {
     fn frozen_filters() {
         let digests = [4, 8, 12, 16].map(|bits| {
             let filter = build(keyed(0, 1000), bits, 0);
-            let bytes: Vec<u8> = filter.blocks.iter().flat_map(Block::to_bytes).collect();
+            let bytes = filter.blocks.to_bytes();
             (bytes.len(), crc32c::crc32c(&bytes))
         });
         assert_eq!(
@@ -171,6 +214,6 @@ mod tests {
         let filter = build(Vec::new(), 12, 0);
         assert_eq!(filter.bytes(), 0);
         assert!(!filter.may_contain(KeyHash(0)));
-        assert!(ResidentFilter::new(filter.shape(), vec![Block::default()]).is_none());
+        assert!(ResidentFilter::new(filter.shape(), &[Block::default()]).is_none());
     }
 }

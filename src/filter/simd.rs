@@ -19,29 +19,29 @@
     reason = "calling a function compiled for AVX2 after asking the processor for it, and a prefetch"
 )]
 
-use super::Block;
+use super::block::{self, Words};
 
 /// Whether all bits of `remixed` are set in the block, by the best code this processor has.
 #[inline]
-pub fn contains_split(block: &Block, remixed: u64) -> bool {
+pub fn contains_split(block: &impl Words, remixed: u64) -> bool {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the function's only requirement is AVX2, which the processor has.
         return unsafe { contains_split_avx2(block, remixed) };
     }
-    block.contains_split(remixed)
+    block::contains_split(block, remixed)
 }
 
 /// The same Rust code as the portable path, compiled for AVX2: variable shifts of four words at once.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn contains_split_avx2(block: &Block, remixed: u64) -> bool {
-    block.contains_split(remixed)
+fn contains_split_avx2(block: &impl Words, remixed: u64) -> bool {
+    block::contains_split(block, remixed)
 }
 
 /// Asks the processor to fetch the block's cache line.
 #[inline]
-pub fn prefetch(block: &Block) {
+pub fn prefetch<T>(block: &T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch reads nothing; the address is that of a live block. SSE is part of x86-64.
     unsafe {
@@ -67,12 +67,16 @@ mod tests {
             for probe in 0..50_u64 {
                 let hash = KeyHash(remix(KeyHash(round << 20 | probe)) >> 18);
                 let portable = block.contains(Algorithm::Split, hash);
-                assert_eq!(super::contains_split(&block, remix(hash)), portable);
+                assert_eq!(super::contains_split(&block.0, remix(hash)), portable);
+                assert_eq!(
+                    super::contains_split(&block.to_bytes(), remix(hash)),
+                    portable
+                );
                 hits += u32::from(portable);
             }
             let added = KeyHash(remix(KeyHash(round)) >> 18);
             block.insert(Algorithm::Split, added);
-            assert!(super::contains_split(&block, remix(added)));
+            assert!(super::contains_split(&block.0, remix(added)));
             super::prefetch(&block);
         }
         assert!((1000..19_000).contains(&hits), "both answers occur: {hits}");

@@ -73,6 +73,11 @@ impl FileSlot {
         self.name
     }
 
+    /// Whether the file is open.
+    pub fn is_open(&self) -> bool {
+        self.open.lock().is_some()
+    }
+
     /// Empties the slot if nobody reads its file.
     fn close_unpinned(&self) -> Option<Arc<OpenFile>> {
         let mut open = self.open.try_lock()?;

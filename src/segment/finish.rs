@@ -265,7 +265,7 @@ impl SegmentWriter {
             .filters
             .push(FilterSection { shape, section });
         if let Some(blocks) = filter.kept {
-            self.finish.kept = ResidentFilter::new(shape, blocks);
+            self.finish.kept = ResidentFilter::new(shape, &blocks);
         }
         Ok(())
     }

@@ -284,22 +284,26 @@ impl Segment {
         let sums_span = stored.checksums();
         let mut sums = vec![0; sums_span.bytes as usize];
         self.read(file, "load filter", sums_span.offset, &mut sums, counts)?;
-        let mut blocks = Vec::with_capacity(stored.shape.blocks as usize);
+        let mut filter = ResidentFilter::empty(stored.shape);
+        let (mut filled, blocks) = (0, stored.shape.blocks as usize);
         let mut piece = [0; PIECE_BYTES];
         let mut offset = stored.section.span.offset;
         for sum in sums.as_chunks::<8>().0 {
-            let left = stored.shape.blocks as usize - blocks.len();
-            let piece = &mut piece[..left.min(PIECE_BLOCKS) * BLOCK_BYTES];
+            let now = (blocks - filled).min(PIECE_BLOCKS);
+            let piece = &mut piece[..now * BLOCK_BYTES];
             self.read(file, "load filter", offset, piece, counts)?;
             if checksum(self.seeds.seed(Domain::Filter, offset), piece) != u64::from_le_bytes(*sum)
             {
                 return Err(self.damage("load filter", offset, "filter piece checksum"));
             }
-            blocks.extend(piece.as_chunks().0.iter().map(Block::from_bytes));
+            filter.fill(filled, piece.as_chunks().0.iter().map(Block::from_bytes));
+            filled += now;
             offset += piece.len() as u64;
         }
-        ResidentFilter::new(stored.shape, blocks)
-            .ok_or_else(|| self.damage("load filter", offset, "filter block count"))
+        match filled == blocks {
+            true => Ok(filter),
+            false => Err(self.damage("load filter", offset, "filter block count")),
+        }
     }
 
     fn read_tail(&self, files: &FileTable, counts: &mut ReadCounts) -> Result<Tail> {
@@ -422,6 +426,18 @@ impl Segment {
         match &*self.slot.load() {
             Some(slot) => files.open(slot, counts),
             None => files.open(&self.new_slot(), counts),
+        }
+    }
+
+    /// Whether its file is open.
+    pub fn is_open(&self) -> bool {
+        self.slot.load().as_ref().is_some_and(|slot| slot.is_open())
+    }
+
+    /// Closes the file once its readers are done; the next one opens it again.
+    pub fn close_file(&self, files: &FileTable) {
+        if let Some(slot) = self.slot.swap(None) {
+            files.invalidate(slot.name());
         }
     }
 

@@ -74,6 +74,7 @@ fn the_agreed_keys_are_there() {
         "plain_sync_p50_us",
         "peak_resident_bytes",
         "filter_bytes",
+        "write_region_bytes",
         "fence_bytes",
         "files",
         "disk_bytes",

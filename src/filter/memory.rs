@@ -1,0 +1,131 @@
+//! The memory of resident filters: blocks that are written once and then only read.
+//!
+//! A store loads and frees filters for as long as it lives: eight of a size go when a fold makes one eight
+//! times as large. From an allocator that leaves holes which nothing fills. So a filter of some size has
+//! pages of its own, which go back to the system as a whole, and a large one asks for huge pages: a test
+//! touches one line anywhere, and with huge pages seldom misses the table of pages as well.
+//!
+//! Measured, 400 segments of 12,500 records loaded with folds against 100: the peak of the process grew by
+//! 8.2 MB with filters from the allocator, of which 5.6 MB are filters.
+//!
+//! Where the system has no pages to give (it limits how many mappings a process has), the allocator does.
+
+use memmap2::MmapMut;
+
+use super::{BLOCK_BYTES, Block, FilterShape};
+
+/// Filters from this size on have pages of their own: a fresh segment's of some ten thousand records.
+const MAPPED_BYTES_MIN: u64 = 16 << 10;
+
+/// What a mapping is counted in.
+const PAGE_BYTES: u64 = 4 << 10;
+
+/// Mappings from this size on can hold a huge page.
+#[cfg(target_os = "linux")]
+const HUGE_BYTES_MIN: u64 = 2 << 20;
+
+/// Blocks of one filter.
+#[derive(Debug)]
+pub enum BlockMemory {
+    /// From the allocator.
+    Heap(Box<[Block]>),
+    /// Pages of their own, and how many blocks they hold.
+    Mapped(MmapMut, usize),
+}
+
+impl FilterShape {
+    /// Memory that a resident filter of this shape takes, in bytes.
+    pub const fn resident_bytes(&self) -> u64 {
+        match self.bytes() < MAPPED_BYTES_MIN {
+            true => self.bytes(),
+            false => self.bytes().next_multiple_of(PAGE_BYTES),
+        }
+    }
+}
+
+impl BlockMemory {
+    /// Empty blocks for a shape.
+    pub fn zeroed(shape: &FilterShape) -> Self {
+        let blocks = shape.blocks as usize;
+        if shape.bytes() >= MAPPED_BYTES_MIN
+            && let Ok(pages) = MmapMut::map_anon(blocks * BLOCK_BYTES)
+        {
+            #[cfg(target_os = "linux")]
+            if shape.bytes() >= HUGE_BYTES_MIN {
+                // A wish: small pages serve as well.
+                let _ = pages.advise(memmap2::Advice::HugePage);
+            }
+            return Self::Mapped(pages, blocks);
+        }
+        Self::Heap(vec![Block::default(); blocks].into_boxed_slice())
+    }
+
+    /// How many blocks there are.
+    pub const fn blocks(&self) -> usize {
+        match self {
+            Self::Heap(blocks) => blocks.len(),
+            Self::Mapped(_, blocks) => *blocks,
+        }
+    }
+
+    /// Sets a block; one that is not there is ignored.
+    pub fn set(&mut self, place: usize, block: &Block) {
+        match self {
+            Self::Heap(blocks) => {
+                if let Some(own) = blocks.get_mut(place) {
+                    *own = *block;
+                }
+            }
+            Self::Mapped(pages, _) => {
+                if let Some(own) = pages.as_chunks_mut().0.get_mut(place) {
+                    *own = block.to_bytes();
+                }
+            }
+        }
+    }
+
+    /// The blocks as they stand on disk.
+    #[cfg(test)]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Heap(blocks) => blocks.iter().flat_map(Block::to_bytes).collect(),
+            Self::Mapped(pages, blocks) => pages[..blocks * BLOCK_BYTES].to_vec(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::Algorithm;
+    use crate::types::KeyHash;
+
+    #[test]
+    fn blocks_are_what_was_set_on_either_side_of_the_limit() {
+        for (keys, mapped) in [(100, false), (12_500, true), (2 << 20, true)] {
+            let shape = FilterShape::for_keys(keys, 12, 0);
+            let mut memory = BlockMemory::zeroed(&shape);
+            assert_eq!(matches!(memory, BlockMemory::Mapped(..)), mapped);
+            assert_eq!(memory.blocks() as u64, shape.blocks);
+            let mut block = Block::default();
+            block.insert(Algorithm::Split, KeyHash(0x1234_5678_9ABC));
+            let last = memory.blocks() - 1;
+            memory.set(last, &block);
+            memory.set(last + 1_000_000, &block);
+            let bytes = memory.to_bytes();
+            assert_eq!(bytes.len() as u64, shape.bytes());
+            assert_eq!(bytes[last * BLOCK_BYTES..], block.to_bytes());
+            assert!(bytes[..last * BLOCK_BYTES].iter().all(|byte| *byte == 0));
+        }
+    }
+
+    #[test]
+    fn what_is_counted_is_at_least_what_is_held() {
+        for keys in [0, 1, 100, 10_922, 10_923, 12_500, 1 << 20] {
+            let shape = FilterShape::for_keys(keys, 12, 0);
+            let counted = shape.resident_bytes();
+            assert!((shape.bytes()..shape.bytes() + PAGE_BYTES).contains(&counted));
+            assert!(counted == shape.bytes() || counted.is_multiple_of(PAGE_BYTES));
+        }
+    }
+}
