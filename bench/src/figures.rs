@@ -32,6 +32,9 @@ pub struct Figures<R> {
     pub arguments: Vec<String>,
     /// One flat object for each measurement.
     pub rows: Vec<R>,
+    /// What a judging tool says of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<&'static str>,
 }
 
 impl<R: Serialize> Figures<R> {
@@ -43,6 +46,7 @@ impl<R: Serialize> Figures<R> {
             machine: machine(),
             arguments: std::env::args().skip(1).collect(),
             rows,
+            verdict: None,
         }
     }
 

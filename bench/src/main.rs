@@ -12,6 +12,7 @@ mod appender;
 mod delay;
 mod engine;
 mod figures;
+mod gate;
 mod keys;
 mod load;
 mod lookup;
@@ -28,6 +29,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use sealstone::env::Env;
 
 use crate::figures::Figures;
+use crate::gate::{GateOptions, Verdict};
 use crate::load::LoadOptions;
 use crate::recover::RecoverOptions;
 use crate::target::Target;
@@ -65,9 +67,53 @@ enum Measurement {
     },
     /// How long an open takes after a process was killed.
     Recover(Recovery),
+    /// Whether a candidate may replace a base, from the figures that both left.
+    Gate(Gates),
     /// The process that is killed.
     #[command(hide = true)]
     LeaveBehind(Recovery),
+}
+
+/// What is compared: files that `--json` wrote, one for each run.
+#[derive(Debug, Args)]
+struct Gates {
+    /// Figures of the base.
+    #[arg(long, num_args = 1.., required = true)]
+    base: Vec<PathBuf>,
+    /// Figures of the candidate.
+    #[arg(long, num_args = 1.., required = true)]
+    candidate: Vec<PathBuf>,
+    /// The site that the change is about: it has to allocate a tenth less.
+    #[arg(long)]
+    site: Option<String>,
+    /// The workload, where a file has rows of several.
+    #[arg(long)]
+    workload: Option<String>,
+    /// Writes the figures to this file, or to standard output for `-`.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+impl Gates {
+    fn judge(self) -> Result<()> {
+        let rows = gate::run(&GateOptions {
+            base: self.base,
+            candidate: self.candidate,
+            site: self.site,
+            workload: self.workload,
+        })?;
+        gate::print(&rows);
+        let verdict = Verdict::of(&rows);
+        let mut figures = Figures::new("gate", rows);
+        figures.verdict = Some(verdict.name());
+        write(&self.json, figures)?;
+        match verdict {
+            Verdict::Accept => Ok(()),
+            // What a script asks: neither is an acceptance, and they are not the same.
+            Verdict::Reject => std::process::exit(1),
+            Verdict::Inconclusive => std::process::exit(3),
+        }
+    }
 }
 
 /// What a killed process left; one row for each size of log.
@@ -258,6 +304,7 @@ fn main() -> Result<()> {
             write(&workload.json, Figures::new("lookup", rows))
         }
         Measurement::Recover(recovery) => recovery.measure(),
+        Measurement::Gate(gates) => gates.judge(),
         Measurement::LeaveBehind(recovery) => match recovery.log_mib[..] {
             [log_mib] => recover::leave_behind(&recovery.directory, &recovery.options(log_mib)),
             _ => Err(anyhow!("one log at a time")),
