@@ -26,6 +26,10 @@ pub const LOG_HEADER_BYTES: u64 = 64;
 /// The newest version of the format, and the one written.
 pub const LOG_VERSION: u32 = 1;
 
+/// No version reaches this number. A log that lost power before its barrier can have any bytes in
+/// place of its version, and must not pass for one of a newer release.
+const VERSION_END: u32 = 1 << 16;
+
 const HEADER_LEN: usize = LOG_HEADER_BYTES as usize;
 const MAGIC: [u8; 8] = *b"SEALLOG1";
 const OPERATION: &str = "read log header";
@@ -79,6 +83,7 @@ impl LogIdentity {
         }
         match u32_at(header, 8) {
             LOG_VERSION => {}
+            VERSION_END.. => return Err(damaged(8, "not the version of a log")),
             found => return Err(unsupported(found, "").with_file(name)),
         }
         if u32_at(header, 12) != checksum(header) {

@@ -114,6 +114,12 @@ fn header_table() {
         ("version 0", edited(8, &[0], true), newer(0)),
         ("newer", edited(8, &[2], true), newer(2)),
         ("newer, other head", edited(8, &[9], false), newer(9)),
+        ("no version", edited(10, &[1], true), ErrorKind::Corruption),
+        (
+            "the last version",
+            edited(8, &[0xFF; 2], true),
+            newer(0xFFFF),
+        ),
         ("feature", edited(60, &[1], true), newer(2)),
         ("other store", edited(16, &[1], true), ErrorKind::Corruption),
         (
