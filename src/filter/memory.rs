@@ -29,8 +29,9 @@ const HUGE_BYTES_MIN: u64 = 2 << 20;
 pub enum BlockMemory {
     /// From the allocator.
     Heap(Box<[Block]>),
-    /// Pages of their own, and how many blocks they hold.
-    Mapped(MmapMut, usize),
+    /// Pages of their own, and how many blocks they hold. Boxed: most filters of a store with many segments
+    /// are small ones, which would have to be as large.
+    Mapped(Box<(MmapMut, usize)>),
 }
 
 impl FilterShape {
@@ -55,7 +56,7 @@ impl BlockMemory {
                 // A wish: small pages serve as well.
                 let _ = pages.advise(memmap2::Advice::HugePage);
             }
-            return Self::Mapped(pages, blocks);
+            return Self::Mapped(Box::new((pages, blocks)));
         }
         Self::Heap(vec![Block::default(); blocks].into_boxed_slice())
     }
@@ -64,7 +65,7 @@ impl BlockMemory {
     pub const fn blocks(&self) -> usize {
         match self {
             Self::Heap(blocks) => blocks.len(),
-            Self::Mapped(_, blocks) => *blocks,
+            Self::Mapped(mapped) => mapped.1,
         }
     }
 
@@ -76,8 +77,8 @@ impl BlockMemory {
                     *own = *block;
                 }
             }
-            Self::Mapped(pages, _) => {
-                if let Some(own) = pages.as_chunks_mut().0.get_mut(place) {
+            Self::Mapped(mapped) => {
+                if let Some(own) = mapped.0.as_chunks_mut().0.get_mut(place) {
                     *own = block.to_bytes();
                 }
             }
@@ -89,7 +90,7 @@ impl BlockMemory {
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::Heap(blocks) => blocks.iter().flat_map(Block::to_bytes).collect(),
-            Self::Mapped(pages, blocks) => pages[..blocks * BLOCK_BYTES].to_vec(),
+            Self::Mapped(mapped) => mapped.0[..mapped.1 * BLOCK_BYTES].to_vec(),
         }
     }
 }

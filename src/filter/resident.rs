@@ -66,7 +66,8 @@ impl ResidentFilter {
             BlockMemory::Heap(blocks) => blocks
                 .get(place)
                 .is_some_and(|block| self.block_may_contain(&block.0, hash)),
-            BlockMemory::Mapped(pages, _) => pages
+            BlockMemory::Mapped(mapped) => mapped
+                .0
                 .as_chunks()
                 .0
                 .get(place)
@@ -92,8 +93,8 @@ impl ResidentFilter {
                     simd::prefetch(block);
                 }
             }
-            BlockMemory::Mapped(pages, _) => {
-                if let Some(block) = pages.as_chunks::<BLOCK_BYTES>().0.get(place) {
+            BlockMemory::Mapped(mapped) => {
+                if let Some(block) = mapped.0.as_chunks::<BLOCK_BYTES>().0.get(place) {
                     simd::prefetch(block);
                 }
             }
