@@ -114,7 +114,7 @@ fn heads(bytes: &[u8], seen: &Seen) {
     let (name, mut file) = scene.pick(shape.kind, head.which);
     let wanted = match apply(&head, shape, &mut file) {
         // No log has so high a version.
-        Answer::OtherVersion if shape.kind == FileKind::Log && head.version >> 16 != 0 => {
+        Answer::OtherVersion if shape.kind == FileKind::Log && file[10..12] != [0; 2] => {
             Answer::Damaged
         }
         wanted => wanted,
