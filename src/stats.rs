@@ -55,8 +55,6 @@ pub struct MemoryStats {
     pub total_bytes: u64,
     /// Owned by nobody.
     pub free_bytes: u64,
-    /// The most that was owned at once since the opening.
-    pub high_water_bytes: u64,
     /// The generation that takes commits.
     pub open_bytes: u64,
     /// Sealed generations that wait.
@@ -85,6 +83,8 @@ pub struct Stats {
     pub keyspaces: Vec<KeyspaceInfo>,
     /// The write region.
     pub memory: MemoryStats,
+    /// The most of the write region that was owned at once since the opening.
+    pub memory_high_water_bytes: u64,
     /// Filter bytes in memory.
     pub filter_bytes: u64,
     /// The most that filters may take.
@@ -244,7 +244,6 @@ impl Engine {
         MemoryStats {
             total_bytes: ledger.total_bytes(),
             free_bytes: ledger.free_bytes(),
-            high_water_bytes: ledger.total_bytes() - ledger.free_bytes_min(),
             open_bytes: ledger.owned_bytes(Owner::Open),
             sealed_bytes: ledger.owned_bytes(Owner::Sealed),
             flushing_bytes: ledger.owned_bytes(Owner::Flushing),
@@ -275,6 +274,7 @@ impl Engine {
         let version = self.version.load();
         let counters = &self.counters;
         let memory = self.memory_stats();
+        let ledger = self.region.ledger();
         // Each lock is let go before the next: a temporary in the literal below would be held to its end.
         let oldest_pin = self.blocking_pin();
         let pins = self.registry.lock().pins().count() as u64;
@@ -303,6 +303,7 @@ impl Engine {
             pins,
             pinned_bytes: memory.pinned_bytes,
             memory,
+            memory_high_water_bytes: ledger.total_bytes() - ledger.free_bytes_min(),
             filter_bytes,
             filter_budget_bytes,
             filters_resident,

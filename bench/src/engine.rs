@@ -99,7 +99,7 @@ impl Target for Engine {
             commit_barriers: Some(stats.log_syncs - stats.seal_syncs),
             fold_barriers: stats.fold_syncs + 2 * stats.folds,
             filter_bytes: stats.filter_bytes,
-            write_region_bytes: stats.memory.high_water_bytes,
+            write_region_bytes: stats.memory_high_water_bytes,
             fence_bytes: stats.fence_bytes,
             stalls: stats.stalls,
             busy: stats.busy,
