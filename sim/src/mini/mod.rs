@@ -26,7 +26,9 @@ pub mod values;
 use std::sync::Arc;
 
 use sealstone::env::io::{uninterrupted, write_all_at};
-use sealstone::env::{Env, File, FileKind, FileName, IoResult, LockGuard, LockMode, OpenMode};
+use sealstone::env::{
+    Env, File, FileKind, FileName, IoErrorKind, IoResult, LockGuard, LockMode, OpenMode,
+};
 use sealstone::sync::Mutex;
 use sealstone::types::KeyspaceKind;
 
@@ -110,6 +112,19 @@ fn rewrite(
     sequence: u64,
     table: &Table,
 ) -> IoResult<(Arc<dyn File>, u64)> {
+    let prepared = prepare(env, plant, number, sequence, table)?;
+    make_current(env, plant, number)?;
+    Ok(prepared)
+}
+
+/// Writes the log and the manifest that would name it. Nothing of the store is touched.
+fn prepare(
+    env: &Env,
+    plant: Plant,
+    number: u64,
+    sequence: u64,
+    table: &Table,
+) -> IoResult<(Arc<dyn File>, u64)> {
     let vfs = &*env.vfs;
     let log = uninterrupted(|| vfs.create_new(FileName::log(number)))?;
     let bytes = frame(number, sequence, table);
@@ -125,6 +140,23 @@ fn rewrite(
     if plant != Plant::RenameBeforeSync {
         uninterrupted(|| manifest.sync_data())?;
     }
+    Ok((log, end))
+}
+
+/// Takes back what a lack of room cut short.
+fn unprepare(env: &Env, number: u64) -> IoResult<()> {
+    for name in [FileName::log(number), FileName::MANIFEST_TEMPORARY] {
+        match uninterrupted(|| env.vfs.unlink(name)) {
+            Err(error) if error.kind != IoErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Puts the prepared manifest in the place of the old one, and removes the old log.
+fn make_current(env: &Env, plant: Plant, number: u64) -> IoResult<()> {
+    let vfs = &*env.vfs;
     vfs.rename(FileName::MANIFEST_TEMPORARY, FileName::MANIFEST)?;
     if plant != Plant::UnlinkBeforeSyncDir {
         uninterrupted(|| vfs.sync_dir())?;
@@ -135,7 +167,7 @@ fn rewrite(
         }
     }
     uninterrupted(|| vfs.sync_dir())?;
-    Ok((log, end))
+    Ok(())
 }
 
 impl Mini {
@@ -295,7 +327,19 @@ impl Subject for Mini {
             return Err(Stop::new(StopKind::Poisoned, "an earlier write failed"));
         }
         let number = inner.number + 1;
-        match rewrite(&self.env, self.plant, number, inner.sequence, &inner.table) {
+        let prepared = prepare(&self.env, self.plant, number, inner.sequence, &inner.table);
+        let made = match prepared {
+            // Before any effect: the store goes on.
+            Err(error) if error.kind == IoErrorKind::NoSpace => {
+                match unprepare(&self.env, number) {
+                    Ok(()) => return Err(stop(error)),
+                    Err(error) => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+            Ok(prepared) => make_current(&self.env, self.plant, number).map(|()| prepared),
+        };
+        match made {
             Ok((log, end)) => {
                 let old = std::mem::replace(&mut inner.log, log);
                 (inner.number, inner.end) = (number, end);
