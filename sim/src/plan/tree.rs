@@ -7,9 +7,19 @@ pub const VERSION: u32 = 1;
 
 /// Words that begin a block.
 const BLOCKS: [&str; 4] = ["for", "batch", "submit", "exhaust"];
-/// Words that begin a step, beside the blocks. Known here because a machine that is dead skips steps without
+/// Words that damage a file.
+pub(super) const DAMAGES: [&str; 7] = [
+    "flip",
+    "overwrite",
+    "truncate",
+    "extend",
+    "delete-file",
+    "spoil",
+    "displace",
+];
+/// Words that begin a step, beside the blocks and damage. Known here because a machine that is dead skips steps without
 /// looking at them.
-const STEPS: [&str; 53] = [
+const STEPS: [&str; 46] = [
     "expect",
     "option",
     "options",
@@ -49,13 +59,6 @@ const STEPS: [&str; 53] = [
     "capacity",
     "descriptors",
     "disk",
-    "flip",
-    "overwrite",
-    "truncate",
-    "extend",
-    "delete-file",
-    "spoil",
-    "displace",
     "clock",
     "wall-clock",
     "pressure",
@@ -64,6 +67,11 @@ const STEPS: [&str; 53] = [
     "let",
     "reset",
 ];
+/// Whether a step begins with this word.
+fn is_step(word: &str) -> bool {
+    STEPS.contains(&word) || DAMAGES.contains(&word)
+}
+
 /// Lines of one plan file, at most.
 const LINES_MAX: usize = 100_000;
 
@@ -117,7 +125,7 @@ pub fn parse(text: &str) -> Result<Vec<Node>, PlanFailure> {
                 ..node
             }),
             // What variables make of a word is seen when they have values.
-            _ if !STEPS.contains(&first) && !first.contains('{') => {
+            _ if !is_step(first) && !first.contains('{') => {
                 return Err(PlanFailure::new(line, raw, format!("no step {first}")));
             }
             _ => place(&mut open, &mut top, node),

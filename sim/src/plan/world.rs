@@ -78,17 +78,7 @@ impl Machine {
         let [file, numbers @ ..] = rest else {
             return Ok(false);
         };
-        if ![
-            "flip",
-            "overwrite",
-            "truncate",
-            "extend",
-            "delete-file",
-            "spoil",
-            "displace",
-        ]
-        .contains(&first)
-        {
+        if !super::tree::DAMAGES.contains(&first) {
             return Ok(false);
         }
         let name = self.file(file)?;
