@@ -81,6 +81,8 @@ pub mod memory;
 pub mod memtable;
 #[doc(hidden)]
 pub mod segment;
+#[doc(hidden)]
+pub mod window;
 
 pub use batch::{Batch, Bytes, FillError};
 pub use engine::jobs::{Job, Progress};

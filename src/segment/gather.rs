@@ -12,7 +12,7 @@ use super::layout::Places;
 use super::reader::Segment;
 use crate::error::Result;
 use crate::index::page::{PAGE_BYTES, PAGE_ENTRIES_MAX};
-use crate::index::{Entry, first_page};
+use crate::index::{Entry, PackedEntry, first_page};
 use crate::types::KeyHash;
 
 const OPERATION: &str = "fold";
@@ -60,6 +60,28 @@ impl Segment {
             }
             number += 1;
         }
+        Ok(true)
+    }
+
+    /// Hands the entries of an index page to `take`; false if there is no such page. Reads the page, and the
+    /// tail at first touch.
+    pub fn page_entries(
+        &self,
+        files: &FileTable,
+        number: u64,
+        keeper: &mut PageKeeper,
+        counts: &mut ReadCounts,
+        take: impl FnOnce(&[PackedEntry]),
+    ) -> Result<bool> {
+        let places = self.tail(files, counts)?.places();
+        if number >= places.page_count() {
+            return Ok(false);
+        }
+        self.keep_page(files, &places, number, keeper, counts)?;
+        take(
+            self.page(&places, number, &keeper.bytes, OPERATION)?
+                .entries(),
+        );
         Ok(true)
     }
 

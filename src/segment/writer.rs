@@ -88,6 +88,11 @@ impl SegmentScratch {
         }
     }
 
+    /// What a finished writer left: its segment's entries, in the order of the index.
+    pub fn entries(&self) -> &[PackedEntry] {
+        &self.entries
+    }
+
     /// All memory that writing such a segment takes, the small buffers of a finishing writer
     /// included, without a kept filter.
     pub const fn bytes_needed(
