@@ -38,9 +38,12 @@ impl Engine {
     pub fn start_window(&mut self) {
         let version = self.version.load_full();
         let newest = |runs: &Vec<Run>| runs.first().map(|run| run.generations().1);
-        let newest = version.runs.iter().filter_map(newest).max();
+        let sealed = version.runs.iter().filter_map(newest).max();
+        let next = self.commit.get_mut().next_generation;
+        let in_memory = version.generations.last();
+        let next = in_memory.map_or(next, |generation| generation.number);
         if let Some(window) = &mut self.window {
-            window.start(newest.map_or(0, |newest| newest + 1));
+            window.start(sealed.map_or(next, |sealed| next.max(sealed + 1)));
         }
         *self.fill.get_mut() = self.next_fill();
     }

@@ -2,7 +2,7 @@
 //!
 //! The table is one mapping of its own, zero pages from the system that cost nothing until they are
 //! written, and asks for huge pages: a probe touches two lines anywhere in it. Where the system has no
-//! mapping to give, the allocator does.
+//! mapping to give there is no table.
 //!
 //! # Why unsafe is needed, and why it is sound
 //!
@@ -34,43 +34,51 @@ pub const BUCKET_BYTES: usize = BUCKET_WORDS * 8;
 const HUGE_BYTES_MIN: usize = 2 << 20;
 
 /// The words of all buckets.
+#[cfg(not(loom))]
 #[derive(Debug)]
-pub enum TableMemory {
-    /// From the allocator.
-    Heap(Box<[AtomicU64]>),
-    /// Pages of its own, and how many words they hold.
-    #[cfg(not(loom))]
-    Mapped(memmap2::MmapMut, usize),
+pub struct TableMemory {
+    pages: memmap2::MmapMut,
+    words: usize,
 }
 
+/// The same of words that a model watches.
+#[cfg(loom)]
+#[derive(Debug)]
+pub struct TableMemory(Box<[AtomicU64]>);
+
+#[cfg(not(loom))]
 impl TableMemory {
-    /// Zero words for so many buckets.
-    pub fn zeroed(buckets: usize) -> Self {
-        let words = buckets * BUCKET_WORDS;
-        #[cfg(not(loom))]
-        if let Ok(pages) = memmap2::MmapMut::map_anon(words * size_of::<AtomicU64>()) {
-            #[cfg(target_os = "linux")]
-            if pages.len() >= HUGE_BYTES_MIN {
-                // A wish: small pages serve as well.
-                let _ = pages.advise(memmap2::Advice::HugePage);
-            }
-            return Self::Mapped(pages, words);
+    /// Zero words for so many buckets, if the system has them.
+    pub fn zeroed(buckets: usize) -> Option<Self> {
+        let words = buckets.checked_mul(BUCKET_WORDS)?;
+        let bytes = words.checked_mul(size_of::<AtomicU64>())?;
+        let pages = memmap2::MmapMut::map_anon(bytes).ok()?;
+        #[cfg(target_os = "linux")]
+        if bytes >= HUGE_BYTES_MIN {
+            // A wish: small pages serve as well.
+            let _ = pages.advise(memmap2::Advice::HugePage);
         }
-        Self::Heap((0..words).map(|_| AtomicU64::new(0)).collect())
+        Some(Self { pages, words })
     }
 
     /// All words, bucket after bucket.
     #[inline]
     pub fn words(&self) -> &[AtomicU64] {
-        match self {
-            Self::Heap(words) => words,
-            #[cfg(not(loom))]
-            Self::Mapped(pages, words) => {
-                // SAFETY: see the module: `words` words lie in the mapping, aligned and initialised, and
-                // are only ever accessed as atomics; the borrow keeps the mapping alive.
-                unsafe { std::slice::from_raw_parts(pages.as_ptr().cast::<AtomicU64>(), *words) }
-            }
-        }
+        // SAFETY: see the module: `words` words lie in the mapping, aligned and initialised, and are only
+        // ever accessed as atomics; the borrow keeps the mapping alive.
+        unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast::<AtomicU64>(), self.words) }
+    }
+}
+
+#[cfg(loom)]
+impl TableMemory {
+    pub fn zeroed(buckets: usize) -> Option<Self> {
+        let words = buckets * BUCKET_WORDS;
+        Some(Self((0..words).map(|_| AtomicU64::new(0)).collect()))
+    }
+
+    pub fn words(&self) -> &[AtomicU64] {
+        &self.0
     }
 }
 
@@ -82,7 +90,7 @@ mod tests {
     #[test]
     fn all_words_are_there_and_zero() {
         for buckets in [2, 63, 64, 1 << 16] {
-            let memory = TableMemory::zeroed(buckets);
+            let memory = TableMemory::zeroed(buckets).expect("pages");
             let words = memory.words();
             assert_eq!(words.len(), buckets * BUCKET_WORDS);
             assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0));

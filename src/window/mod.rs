@@ -97,15 +97,18 @@ pub struct WindowStats {
 
 impl Window {
     /// An empty table of at most `bytes` for segments whose records end below `segment_bytes`. Nothing if
-    /// two buckets do not fit. Takes its memory once and for all.
+    /// two buckets do not fit, or the system has not so much. Takes its memory once and for all.
     pub fn new(bytes: u64, segment_bytes: u64) -> Option<Self> {
         let buckets = usize::try_from(bytes).ok()? / BUCKET_BYTES;
         Self::with_shape(buckets, SlotShape::for_segments(segment_bytes))
     }
 
     fn with_shape(buckets: usize, shape: SlotShape) -> Option<Self> {
-        (buckets >= 2).then(|| Self {
-            memory: TableMemory::zeroed(buckets),
+        if buckets < 2 {
+            return None;
+        }
+        Some(Self {
+            memory: TableMemory::zeroed(buckets)?,
             buckets,
             shape,
             lo: AtomicU64::new(0),
