@@ -125,8 +125,8 @@ impl Engine {
         })
     }
 
-    /// Reads some index pages of the generation at hand into the table. A damaged index ends the filling:
-    /// lookups go by the runs, as they do below the table.
+    /// Reads some index pages of the generation at hand into the table. A damaged index ends the filling
+    /// and is nobody's error: lookups go by the runs there, as they do below the table.
     pub fn fill_window(&self, quantum: u32) -> Result<Progress> {
         let (Some(window), mut slot) = (&self.window, self.fill.lock()) else {
             return Ok(Progress::Nothing);
@@ -142,13 +142,11 @@ impl Engine {
         match filled {
             Ok(false) => return Ok(Progress::Did),
             Ok(true) => *slot = self.next_fill(),
-            Err(error) => {
-                if is_damage(&error) {
-                    window.end_filling();
-                    *slot = None;
-                }
-                return Err(error);
+            Err(error) if is_damage(&error) => {
+                window.end_filling();
+                *slot = None;
             }
+            Err(error) => return Err(error),
         }
         Ok(Progress::Finished)
     }

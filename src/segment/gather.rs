@@ -17,6 +17,9 @@ use crate::types::KeyHash;
 
 const OPERATION: &str = "fold";
 
+/// Of who fills the window table.
+const FILL: &str = "fill window";
+
 /// The page that was read last, of whichever index. Empty at first.
 #[derive(Debug, Default)]
 pub struct PageKeeper {
@@ -46,7 +49,7 @@ impl Segment {
         let from = KeyHash(hashes.start);
         let mut number = first_page(tail.page_fences(), from, tail.prefix_bits()) as u64;
         while number < places.page_count() {
-            self.keep_page(files, &places, number, keeper, counts)?;
+            self.keep_page(files, &places, number, (OPERATION, keeper), counts)?;
             let view = self.page(&places, number, &keeper.bytes, OPERATION)?;
             let mut index = view.lower_bound(from);
             while let Some(entry) = view.entry(index) {
@@ -77,11 +80,8 @@ impl Segment {
         if number >= places.page_count() {
             return Ok(false);
         }
-        self.keep_page(files, &places, number, keeper, counts)?;
-        take(
-            self.page(&places, number, &keeper.bytes, OPERATION)?
-                .entries(),
-        );
+        self.keep_page(files, &places, number, (FILL, keeper), counts)?;
+        take(self.page(&places, number, &keeper.bytes, FILL)?.entries());
         Ok(true)
     }
 
@@ -97,7 +97,7 @@ impl Segment {
         let places = tail.places();
         let mut number = first_page(tail.page_fences(), hash, tail.prefix_bits()) as u64;
         while number < places.page_count() {
-            self.keep_page(files, &places, number, keeper, counts)?;
+            self.keep_page(files, &places, number, (OPERATION, keeper), counts)?;
             let view = self.page(&places, number, &keeper.bytes, OPERATION)?;
             if view.last_hash() >= hash {
                 return Ok(number * PAGE_ENTRIES_MAX as u64 + view.lower_bound(hash) as u64);
@@ -112,7 +112,7 @@ impl Segment {
         files: &FileTable,
         places: &Places,
         number: u64,
-        keeper: &mut PageKeeper,
+        (operation, keeper): (&'static str, &mut PageKeeper),
         counts: &mut ReadCounts,
     ) -> Result<()> {
         let wanted = Some((self.number(), number));
@@ -124,7 +124,7 @@ impl Segment {
         keeper.bytes.resize(PAGE_BYTES, 0);
         let file = self.file(files, counts)?;
         let offset = places.page_offset(number);
-        self.read(&file, OPERATION, offset, &mut keeper.bytes, counts)?;
+        self.read(&file, operation, offset, &mut keeper.bytes, counts)?;
         keeper.held = wanted;
         Ok(())
     }
