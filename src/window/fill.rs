@@ -6,22 +6,20 @@
 
 use super::Window;
 use crate::index::{Entry, PackedEntry};
-use crate::sync::Ordering;
 use crate::types::KeyspaceKind;
 
 impl Window {
     /// The generation below which the next one to fill in is, if there may be one.
     pub fn fills_below(&self) -> Option<u64> {
         let writer = self.writer.lock();
-        writer.fills.then(|| self.lo.load(Ordering::Relaxed))
+        writer.fills.then_some(writer.lo)
     }
 
     /// No older generation is filled in any more. What of one was stored is forgotten.
     pub fn end_filling(&self) {
         let mut writer = self.writer.lock();
         writer.fills = false;
-        let lo = self.lo.load(Ordering::Relaxed);
-        while writer.floor < lo {
+        while writer.floor < writer.lo {
             writer.floor += 1;
             let left = u64::from(writer.live.pop_front().unwrap_or(0));
             writer.live_sum -= left;
@@ -32,11 +30,10 @@ impl Window {
     /// from `tail_offset` on at most. False, and the end of filling, if it does not fit.
     pub fn begin_fill(&self, generation: u64, records: u64, tail_offset: u64) -> bool {
         let mut writer = self.writer.lock();
-        let hi = self.hi.load(Ordering::Relaxed);
         let fits = writer.live_sum + records <= self.entries_max()
             && self.shape.fits(tail_offset)
             // One more: the generation that is being flushed.
-            && (hi + 1).saturating_sub(generation) < self.shape.generations_max();
+            && (writer.hi + 1).saturating_sub(generation) < self.shape.generations_max();
         if !writer.fills || !fits || generation > writer.floor {
             writer.fills = false;
             return false;
@@ -62,9 +59,9 @@ impl Window {
 
     /// All entries of the generation were stored: it is covered from now on, if there is still room.
     pub fn publish_fill(&self, generation: u64) -> bool {
-        let writer = self.writer.lock();
+        let mut writer = self.writer.lock();
         if writer.fills {
-            self.lo.store(generation, Ordering::Release);
+            self.set_lo(&mut writer, generation);
         }
         writer.fills
     }

@@ -22,8 +22,7 @@ use crate::sync::AtomicU64;
 
 /// Words of a bucket: one cache line.
 ///
-/// Measured on one EPYC core, a table of 64 MiB three quarters full, probes of random hashes: see
-/// `window::tests::probe_times`.
+/// For figures see `window::tests::window_times`.
 pub const BUCKET_WORDS: usize = 8;
 
 /// Bytes of a bucket.

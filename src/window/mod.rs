@@ -22,6 +22,8 @@
 //! A full pair of buckets drops its oldest slot. Slots of generations that left count as empty; a sweep
 //! clears them before their number comes again.
 //!
+//! (`loom_tests` shows the order of stores and loads, `tests` the rest against a model.)
+//!
 //! One thread at a time changes the table, under a lock that no reader takes and nobody holds during I/O.
 
 mod fill;
@@ -68,6 +70,10 @@ pub struct Window {
 /// What the one who changes the table knows.
 #[derive(Debug)]
 struct Writer {
+    /// The range as readers see it. Not read back from there: a model then sees each of its changes meet
+    /// each of their loads.
+    lo: u64,
+    hi: u64,
     /// Slots of older generations count as empty. Below `lo` only while a generation is being filled in.
     floor: u64,
     /// No slot is of a newer generation.
@@ -115,6 +121,8 @@ impl Window {
             hi: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             writer: Mutex::new(Writer {
+                lo: 0,
+                hi: 0,
                 floor: 0,
                 newest: 0,
                 live: VecDeque::new(),
@@ -129,6 +137,7 @@ impl Window {
     /// [`Self::fill`].
     pub fn start(&mut self, generation: u64) {
         let writer = self.writer.get_mut();
+        (writer.lo, writer.hi) = (generation, generation);
         (writer.floor, writer.newest) = (generation, generation);
         self.lo.store(generation, Ordering::Release);
         self.hi.store(generation, Ordering::Release);
@@ -145,10 +154,7 @@ impl Window {
         WindowStats {
             bytes: (self.buckets * BUCKET_BYTES) as u64,
             entries: writer.live_sum,
-            generations: (
-                self.lo.load(Ordering::Relaxed),
-                self.hi.load(Ordering::Relaxed),
-            ),
+            generations: (writer.lo, writer.hi),
             dropped: self.dropped.load(Ordering::Relaxed),
         }
     }
@@ -180,8 +186,8 @@ impl Window {
         let left = u64::from(writer.live.pop_front().unwrap_or(0));
         writer.live_sum -= left;
         // Only then may its slots be overwritten.
-        if self.lo.load(Ordering::Relaxed) < writer.floor {
-            self.lo.store(writer.floor, Ordering::Release);
+        if writer.lo < writer.floor {
+            self.set_lo(writer, writer.floor);
         }
     }
 
@@ -200,17 +206,23 @@ impl Window {
     pub fn publish(&self, generation: u64, complete: bool) {
         let mut writer = self.writer.lock();
         let next = generation + 1;
-        let passed = next.saturating_sub(self.hi.load(Ordering::Relaxed));
+        let passed = next.saturating_sub(writer.hi);
         if !complete {
             writer.fills = false;
             writer.floor = next;
             writer.live.clear();
             writer.live_sum = 0;
-            self.lo.store(next, Ordering::Release);
+            self.set_lo(&mut writer, next);
         }
         writer.newest = writer.newest.max(generation);
+        writer.hi = next;
         self.hi.store(next, Ordering::Release);
         self.sweep(&mut writer, passed);
+    }
+
+    fn set_lo(&self, writer: &mut Writer, lo: u64) {
+        writer.lo = lo;
+        self.lo.store(lo, Ordering::Release);
     }
 
     fn bucket(&self, bucket: usize) -> &[AtomicU64] {

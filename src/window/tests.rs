@@ -277,3 +277,57 @@ fn most_of_a_full_table_is_trusted() {
     assert!(held * 100 >= all * 90, "{held} of {all}");
     assert!(all >= window.entries_max() - each);
 }
+
+/// How long an entry and a probe take: `cargo test --release -p sealstone --lib window_times -- --ignored
+/// --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+#[allow(clippy::disallowed_methods, reason = "it measures time")]
+fn window_times() {
+    for mib in [1, 8, 64] {
+        let mut window = Window::new(mib << 20, 4 << 20).expect("a table");
+        window.start(0);
+        let each = 12_500.min(window.entries_max() / 8);
+        let (mut generation, mut inserting) = (0, 0);
+        // Filled twice, so that the second time all are full.
+        let rounds = 2 * window.entries_max() / each;
+        while generation < rounds {
+            let keys = generation * each..(generation + 1) * each;
+            let mut entries: Vec<_> = keys
+                .map(|key| entry(hash_of(key), 8 + key % 1000))
+                .collect();
+            entries.sort_unstable();
+            assert!(window.reserve(generation, each, 4096));
+            let start = std::time::Instant::now();
+            window.insert(generation, KINDS[0], &entries);
+            if generation >= rounds / 2 {
+                inserting += start.elapsed().as_nanos() as u64;
+            }
+            window.publish(generation, true);
+            generation += 1;
+        }
+        let newest = (generation - 1) * each;
+        let lookups = 2_000_000;
+        let probes = |base: u64| {
+            let start = std::time::Instant::now();
+            let mut found = 0;
+            let mut key = 1_u64;
+            for _ in 0..lookups {
+                key = key
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(found | 1);
+                let hash = hash_of(base + (key >> 33) % newest);
+                let probe = window.probe(KeyHash(hash), KINDS[0]);
+                found += probe.map_or(0, |probe| probe.candidates().count() as u64);
+            }
+            (start.elapsed().as_nanos() as f64 / lookups as f64, found)
+        };
+        let (hit, found) = probes(newest - newest / 3);
+        let (miss, wrong) = probes(1 << 50);
+        println!(
+            "{mib:>3} MiB: {:.1} ns an entry, {hit:.1} ns a dependent probe that finds ({found} in {lookups}), \
+             {miss:.1} ns one that does not ({wrong})",
+            inserting as f64 / ((rounds - rounds / 2) * each) as f64,
+        );
+    }
+}
