@@ -43,7 +43,7 @@ impl Engine {
         let in_memory = version.generations.last();
         let next = in_memory.map_or(next, |generation| generation.number);
         if let Some(window) = &mut self.window {
-            window.start(sealed.map_or(next, |sealed| next.max(sealed + 1)));
+            window.start(sealed.map_or(next, |sealed| next.max(sealed.saturating_add(1))));
         }
         *self.fill.get_mut() = self.next_fill();
     }

@@ -33,7 +33,7 @@ impl Window {
         let fits = writer.live_sum + records <= self.entries_max()
             && self.shape.fits(tail_offset)
             // One more: the generation that is being flushed.
-            && (writer.hi + 1).saturating_sub(generation) < self.shape.generations_max();
+            && writer.hi.saturating_add(1).saturating_sub(generation) < self.shape.generations_max();
         if !writer.fills || !fits || generation > writer.floor {
             writer.fills = false;
             return false;

@@ -205,7 +205,7 @@ impl Window {
     /// that is, if all entries of its segments were inserted. Else nothing older is covered, either.
     pub fn publish(&self, generation: u64, complete: bool) {
         let mut writer = self.writer.lock();
-        let next = generation + 1;
+        let next = generation.saturating_add(1);
         let passed = next.saturating_sub(writer.hi);
         if !complete {
             writer.fills = false;
@@ -285,7 +285,7 @@ impl Window {
 
     /// Says in a bucket's mark that a slot of `generation` is not in it although it should be.
     fn raise(&self, mark: &AtomicU64, generation: u64) {
-        let above = generation + 1;
+        let above = generation.saturating_add(1);
         if mark.load(Ordering::Relaxed) < above {
             mark.store(above, Ordering::Release);
         }
