@@ -282,7 +282,11 @@ fn most_of_a_full_table_is_trusted() {
 /// --nocapture`.
 #[test]
 #[ignore = "a measurement"]
-#[allow(clippy::disallowed_methods, reason = "it measures time")]
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it measures time"
+)]
 fn window_times() {
     for mib in [1, 8, 64] {
         let mut window = Window::new(mib << 20, 4 << 20).expect("a table");
