@@ -101,7 +101,8 @@ impl Keyspace {
         .write(batch, durability)
     }
 
-    /// The value of a key, as an owned guard. No read for a key in memory, two for one in a segment.
+    /// The value of a key, as an owned guard. No read for a key in memory, one for a key in
+    /// a segment that the window table covers, two in another.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.store
             .engine

@@ -29,8 +29,9 @@
 //!
 //! Commits go to a log and to memory. What was written between two seals is a *generation*; jobs in
 //! the background write it to *segments*, immutable files of sorted records with an index and filters.
-//! A lookup in a sealed segment takes two reads, one of the index and one of the record; an absent key
-//! takes none where the filters, held in memory under a budget, say so.
+//! A lookup in a sealed segment takes two reads, one of the index and one of the record, or only that of the
+//! record while the segment is among the newest, which a table in memory covers; an absent key takes none
+//! where the table or the filters, held in memory under a budget, say so.
 //!
 //! Memory is one region of fixed size: what does not fit is refused, as [`ErrorKind::Busy`] or
 //! [`ErrorKind::TooLarge`], before it has any effect. Everything read from disk is under a checksum;
@@ -81,6 +82,8 @@ pub mod memory;
 pub mod memtable;
 #[doc(hidden)]
 pub mod segment;
+#[doc(hidden)]
+pub mod window;
 
 pub use batch::{Batch, Bytes, FillError};
 pub use engine::jobs::{Job, Progress};

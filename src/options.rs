@@ -73,6 +73,7 @@ pub struct Options {
     write_region_bytes: Option<u64>,
     filter_budget_bytes: Option<u64>,
     scan_bytes: Option<u64>,
+    window_bytes: Option<u64>,
     chunk_bytes: u32,
     block_records: u32,
     seal_records: Option<u32>,
@@ -105,6 +106,7 @@ impl Default for Options {
             write_region_bytes: None,
             filter_budget_bytes: None,
             scan_bytes: None,
+            window_bytes: None,
             chunk_bytes: 128 << 10,
             block_records: 512,
             seal_records: None,
@@ -163,6 +165,10 @@ impl Options {
         filter_budget_bytes: u64 => |o, v| o.filter_budget_bytes = Some(v);
         /// The most that the cursors of open iterators may take.
         scan_bytes: u64 => |o, v| o.scan_bytes = Some(v);
+        /// The table that says where the records of the newest segments lie, about 10 bytes a record: a key
+        /// in one of them takes one read, not two. Taken at open, touched as it fills; below 128: none.
+        /// Default: an eighth of `memory_bytes`.
+        window_bytes: u64 => |o, v| o.window_bytes = Some(v);
         /// The size of a payload chunk; it must hold the longest key. Default: 128 KiB.
         chunk_bytes: u32 => |o, v| o.chunk_bytes = v;
         /// References per index block. Default: 512.
@@ -221,6 +227,7 @@ impl Options {
             .write_region_bytes(256 << 10)
             .filter_budget_bytes(4096)
             .scan_bytes(256 << 10)
+            .window_bytes(1024)
             .chunk_bytes(1024)
             .block_records(8)
             .seal_records(16)
@@ -298,6 +305,7 @@ impl Options {
         for (name, size) in [
             ("seal_bytes", self.seal_bytes),
             ("batch_bytes_max", self.batch_bytes_max),
+            ("window_bytes", self.window_bytes),
         ] {
             range(name, size.unwrap_or(0), 0, SIZE_BYTES_MAX)?;
         }
@@ -335,6 +343,7 @@ impl Options {
             write_region_bytes,
             filter_budget_bytes: self.filter_budget_bytes.unwrap_or(self.memory_bytes / 4),
             scan_bytes: self.scan_bytes.unwrap_or(self.memory_bytes / 8),
+            window_bytes: self.window_bytes.unwrap_or(self.memory_bytes / 8),
             chunk_bytes: self.chunk_bytes.next_multiple_of(8),
             block_records: self.block_records,
             seal_records,
@@ -378,6 +387,7 @@ pub(crate) struct Settings {
     pub write_region_bytes: u64,
     pub filter_budget_bytes: u64,
     pub scan_bytes: u64,
+    pub window_bytes: u64,
     pub chunk_bytes: u32,
     pub block_records: u32,
     pub seal_records: u32,

@@ -8,6 +8,7 @@ use crate::keyspace::KeyspaceInfo;
 use crate::memory::Owner;
 use crate::sync::Ordering;
 use crate::types::{KeyspaceKind, Sequence};
+use crate::window::Window;
 
 /// A tail that opening cut off: bytes that no acknowledged synced commit can have been in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,6 +92,24 @@ pub struct Stats {
     pub filter_budget_bytes: u64,
     /// Filters in memory.
     pub filters_resident: u64,
+    /// Bytes of the window table: all that it may come to, not only what it has touched.
+    pub window_bytes: u64,
+    /// Entries in it.
+    pub window_entries: u64,
+    /// The generations that it covers, from the first to before the second.
+    pub window_generations: (u64, u64),
+    /// Their segments.
+    pub window_segments: u64,
+    /// Entries that its full buckets have dropped.
+    pub window_dropped: u64,
+    /// Keys that lookups found by it, each with one read.
+    pub window_hits: u64,
+    /// Records that it named and that were of another key, or newer than a snapshot.
+    pub window_false_candidates: u64,
+    /// Runs that lookups did not ask because it covers them.
+    pub window_runs_skipped: u64,
+    /// Reads of the jobs that fill it after an opening.
+    pub window_reads: u64,
     /// Bytes of page fences in memory: 4 for each index page of a segment that was written or touched.
     pub fence_bytes: u64,
     /// Runs that a lookup may have to ask.
@@ -289,6 +308,10 @@ impl Engine {
             let count = residency.resident_count() as u64;
             (residency.used_bytes(), residency.budget_bytes(), count)
         };
+        let window = self
+            .window
+            .as_ref()
+            .map_or_else(Default::default, Window::stats);
         let (logs, log_bytes) = if self.settings.read_only {
             self.stored_logs
         } else {
@@ -307,6 +330,22 @@ impl Engine {
             filter_bytes,
             filter_budget_bytes,
             filters_resident,
+            window_bytes: window.bytes,
+            window_entries: window.entries,
+            window_generations: window.generations,
+            window_segments: version
+                .segments()
+                .filter(|segment| {
+                    let (oldest, newest) = segment.generations();
+                    let (lo, hi) = window.generations;
+                    oldest >= lo && newest < hi
+                })
+                .count() as u64,
+            window_dropped: window.dropped,
+            window_hits: counters.lookup_sum(|stripe| &stripe.window_hits),
+            window_false_candidates: counters.lookup_sum(|stripe| &stripe.window_false_candidates),
+            window_runs_skipped: counters.lookup_sum(|stripe| &stripe.window_runs_skipped),
+            window_reads: counters.window_reads.get(),
             fence_bytes: version
                 .segments()
                 .chain(version.folded_parts())

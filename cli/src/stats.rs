@@ -10,7 +10,7 @@ use crate::output::{Outcome, Report, Status, figure_table, shown};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Memory, residency, opens and pins are those of this command's own read-only open, which keeps the
-commits of the logs in memory and loads no filter.
+commits of the logs in memory, loads no filter and fills no window.
 
 Examples:
   sealstone stats --store chain
@@ -55,6 +55,15 @@ fn row(store: &Store) -> Value {
             "filter_bytes": stats.filter_bytes,
             "fence_bytes": stats.fence_bytes,
             "budget_bytes": stats.filter_budget_bytes,
+            "window": {
+                "bytes": stats.window_bytes,
+                "entries": stats.window_entries,
+                "segments": stats.window_segments,
+                "generations": range(stats.window_generations),
+                "dropped": stats.window_dropped,
+                "hits": stats.window_hits,
+                "runs_skipped": stats.window_runs_skipped,
+            },
         },
         "runs": stats.runs,
         "segments": stats.segments,
@@ -65,6 +74,14 @@ fn row(store: &Store) -> Value {
         "opens": stats.opens,
         "pinned": stats.pinned_bytes,
     })
+}
+
+/// A range of generations, the end not in it; nothing if it is empty.
+fn range((lo, hi): (u64, u64)) -> Value {
+    match lo < hi {
+        true => json!([lo, hi]),
+        false => Value::Null,
+    }
 }
 
 /// The ledger of the write region, in bytes; all but the total add up to it.

@@ -181,7 +181,8 @@ impl Subject for SimStore {
                 &[Fold::Runs(3), Fold::Runs(2), Fold::Runs(8), Fold::Off],
             ))
             .fold_bytes(*c.pick(Purpose::Swarm, &[1024, 768, 65_536]))
-            .run_part_records(*c.pick(Purpose::Swarm, &[64, 16, 1024, 1 << 20]));
+            .run_part_records(*c.pick(Purpose::Swarm, &[64, 16, 1024, 1 << 20]))
+            .window_bytes(*c.pick(Purpose::Swarm, &[1024, 0, 128, 8192, 512, 65_536]));
         let least = c.chance(Purpose::Swarm, 1, 4);
         if c.chance(Purpose::Scene, 1, 16) {
             // Memory that runs out before the logs do, anywhere in a generation.
@@ -214,7 +215,7 @@ impl Subject for SimStore {
         let stats = self.store.stats();
         Figures {
             reads: stats.reads,
-            candidates: stats.candidates,
+            candidates: stats.candidates + stats.window_hits + stats.window_false_candidates,
             opens: stats.opens,
             wide_hash: self.wide_hash,
             filter_tests: stats.filter_tests,

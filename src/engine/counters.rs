@@ -31,6 +31,9 @@ pub(crate) struct LookupStripe {
     pub candidates: Counter,
     pub false_candidates: Counter,
     pub filter_tests: Counter,
+    pub window_hits: Counter,
+    pub window_false_candidates: Counter,
+    pub window_runs_skipped: Counter,
 }
 
 /// Which stripe a thread counts in.
@@ -63,6 +66,7 @@ pub(crate) struct Counters {
     pub unlinks: Counter,
     pub unlink_failures: Counter,
     pub filter_reads: Counter,
+    pub window_reads: Counter,
     pub filter_loads: Counter,
     pub filter_frees: Counter,
     pub folds: Counter,
@@ -98,11 +102,21 @@ impl Counters {
 
     /// Adds what one lookup did; nothing is written for a lookup that met no run.
     pub fn add_lookup(&self, counts: &ReadCounts) {
-        if counts.filter_tests == 0 && counts.reads == 0 {
+        if counts.filter_tests == 0 && counts.reads == 0 && counts.window_runs_skipped == 0 {
             return;
         }
         let stripe = self.of_lookups();
-        stripe.filter_tests.add(counts.filter_tests);
+        if counts.filter_tests > 0 {
+            stripe.filter_tests.add(counts.filter_tests);
+        }
+        if counts.window_runs_skipped > 0 {
+            stripe.window_runs_skipped.add(counts.window_runs_skipped);
+        }
+        if counts.window_hits + counts.window_false_candidates > 0 {
+            stripe.window_hits.add(counts.window_hits);
+            let wrong = counts.window_false_candidates;
+            stripe.window_false_candidates.add(wrong);
+        }
         if counts.reads > 0 {
             stripe.reads.add(counts.reads);
             stripe.read_bytes.add(counts.bytes);

@@ -65,6 +65,13 @@ enum Phase {
         file: Arc<dyn File>,
         merge: Box<KindFlush>,
     },
+    /// Entries of the finished segment go to the window table.
+    Window {
+        kind: usize,
+        file: Arc<dyn File>,
+        output: Box<Output>,
+        done: usize,
+    },
     Sync {
         kind: usize,
         file: Arc<dyn File>,
@@ -85,6 +92,8 @@ pub(crate) struct FlushJob {
     spare: Option<SpareLog>,
     /// There was no room for the spare: the job of that name owes it.
     spare_missing: bool,
+    /// Entries that the window table took.
+    window_entries: u64,
 }
 
 impl FlushJob {
@@ -95,6 +104,7 @@ impl FlushJob {
             outputs: Vec::new(),
             spare: None,
             spare_missing: false,
+            window_entries: 0,
         }
     }
 }
@@ -104,7 +114,9 @@ impl FlushJob {
     pub fn descriptors(&self, names: &mut Vec<FileName>) {
         match &self.phase {
             Phase::Write { number, .. } => names.push(FileName::segment(*number)),
-            Phase::Sync { output, .. } => names.push(FileName::segment(output.meta.number)),
+            Phase::Window { output, .. } | Phase::Sync { output, .. } => {
+                names.push(FileName::segment(output.meta.number))
+            }
             Phase::SyncSpare(spare) => names.push(FileName::log(spare.number)),
             Phase::Begin(_) | Phase::Spare | Phase::SyncDirectory | Phase::Edit => {}
         }
@@ -190,10 +202,11 @@ impl Engine {
                     },
                     Ok(Some(summary)) => {
                         *scratch = Some(merge.into_scratch());
-                        Phase::Sync {
+                        Phase::Window {
                             kind,
                             file,
                             output: Box::new(Output::of(summary)),
+                            done: 0,
                         }
                     }
                     Err(error) => {
@@ -201,6 +214,25 @@ impl Engine {
                         self.discard(FileName::segment(number));
                         return Err(error);
                     }
+                }
+            }
+            Phase::Window {
+                kind,
+                file,
+                output,
+                done,
+            } => {
+                let entries = scratch.as_ref().map_or(&[][..], SegmentScratch::entries);
+                let taken = self.feed_window(&output.meta, entries, done, quantum);
+                job.window_entries += taken as u64;
+                match taken {
+                    0 => Phase::Sync { kind, file, output },
+                    _ => Phase::Window {
+                        kind,
+                        file,
+                        output,
+                        done: done + taken,
+                    },
                 }
             }
             Phase::Sync { kind, file, output } => {
@@ -422,8 +454,15 @@ impl Engine {
             outputs,
             spare,
             spare_missing,
+            window_entries,
             ..
         } = job;
+        let records = outputs.iter().map(|output| output.meta.counts.records);
+        // Before anybody finds the runs: the table covers all runs of every version.
+        self.publish_window(
+            generation.handle().number,
+            records.sum::<u64>() == window_entries,
+        );
         let mut segments = Vec::new();
         for output in outputs {
             let meta = self.named_meta(&output.meta);
@@ -537,6 +576,7 @@ impl Engine {
             }
         }
         job.phase = Phase::Begin(0);
+        job.window_entries = 0;
         self.maintenance.lock().flush_retry_at = Some(self.retry_time());
     }
 }

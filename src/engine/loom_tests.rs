@@ -30,7 +30,7 @@ fn store() -> (Store, Keyspace) {
     let mut env = Env::in_memory();
     env.clock = Arc::new(Parking);
     env.driver = None;
-    let options = Options::tiny().seal_records(4);
+    let options = Options::tiny().seal_records(4).window_bytes(0);
     let store = Store::open_with(env, options).expect("opens");
     let records = store
         .keyspace("records", KeyspaceOptions::mutable())

@@ -7,9 +7,9 @@
 //!  version <--- install --- flush jobs: segment, sync, sync_dir, one manifest edit
 //! ```
 //!
-//! Locks, in the order in which they may be taken: leader, flush, fold, manifest, commit, registry,
-//! residency, region. Only leader, flush, fold and manifest are held during I/O, and no reader takes one
-//! of those.
+//! Locks, in the order in which they may be taken: leader, flush, fold, fill, manifest, commit, registry,
+//! residency, region, the window's. Only leader, flush, fold, fill and manifest are held during I/O, and no
+//! reader takes one of those.
 //!
 //! Poison: the first failed log or manifest write or sync, and the first failed directory sync, is kept;
 //! from then on nothing is written, installed or unlinked, and every write answers with it.
@@ -37,6 +37,7 @@ pub(crate) mod submit;
 pub(crate) mod ticket;
 pub(crate) mod verify;
 pub(crate) mod version;
+pub(crate) mod window;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -51,6 +52,7 @@ use crate::segment::{FileTable, SegmentParameters};
 use crate::stats::OpenReport;
 use crate::sync::{Arc, ArcSwap, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, Signal};
 use crate::types::{Hasher, KeyspaceId, KeyspaceKind, Sequence};
+use crate::window::Window;
 
 use commit::{Leader, Queued};
 use counters::Counters;
@@ -60,6 +62,7 @@ use jobs::Maintenance;
 use registry::Registry;
 use residency::Residency;
 use version::{Generation, Version};
+use window::FillJob;
 
 /// Sizes that follow from the options, fixed at open.
 #[derive(Clone, Copy, Debug)]
@@ -133,6 +136,8 @@ pub(crate) struct Engine {
     pub commit: Mutex<CommitState>,
     pub registry: Mutex<Registry>,
     pub residency: Mutex<Residency>,
+    pub window: Option<Window>,
+    pub fill: Mutex<Option<FillJob>>,
     pub maintenance: Mutex<Maintenance>,
     pub keyspaces: Mutex<BTreeMap<String, KeyspaceEntry>>,
     /// Held while a keyspace is being created, so that it is created once.

@@ -39,6 +39,7 @@ use crate::sync::{
     Arc, ArcSwap, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, Signal, StaticU64,
 };
 use crate::types::{HASH_BITS, Hasher, KeyspaceKind};
+use crate::window::Window;
 
 /// How far a file's number can be ahead of the manifest's next one. An opening that goes on adds to the
 /// manifest with every few files that it makes, and one that fails makes few.
@@ -127,6 +128,8 @@ impl Engine {
             }),
             registry: Mutex::new(Registry::default()),
             residency: Mutex::new(Residency::new(settings.filter_budget_bytes)),
+            window: Window::new(settings.window_bytes, sizes.segment_bytes),
+            fill: Mutex::new(None),
             maintenance: Mutex::new(Maintenance::default()),
             keyspaces: Mutex::new(
                 state
@@ -336,6 +339,7 @@ impl Engine {
             *self.leader.get_mut() = log.leader();
         }
         self.version.store(Arc::new(version));
+        self.start_window();
         for counter in [&self.issued, &self.visible, &self.durable] {
             counter.store(recovered.through, Ordering::Release);
         }

@@ -1,23 +1,26 @@
 //! Point lookups: memtables, then runs, newest first.
 //!
-//! Cost: a key in memory no read; in a sealed run one read of an index page and one of the record; an
-//! absent key no read where filters say no, else one page per run whose filter is absent or wrong.
+//! Cost: a key in memory no read; in a segment that the window table covers one read, of the record; in
+//! another one read of an index page and one of the record; an absent key no read where the table covers
+//! the run or its filter says no, else one page per run whose filter is absent or wrong.
 //!
 //! The version is loaded before the bound, so that whatever the bound admits is in a generation or run
 //! that the version names (`visible` only grows, and a commit published after the version was loaded is
 //! newer than this lookup). A snapshot brings both, made under the registry lock. See [`Reach`] for what
 //! happens when a generation leaves memory meanwhile.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 
 use crate::engine::Engine;
 use crate::engine::fold::is_damage;
 use crate::engine::version::{Run, Version};
 use crate::error::Result;
 use crate::memtable::{Found, ValueRef};
-use crate::segment::{Filtered, Lookup, LookupBuffers, ReadCounts, Wanted};
-use crate::types::{KEY_BYTES_MAX, KeyHash, KeyspaceId, RecordKind, Sequence};
+use crate::segment::{Filtered, Lookup, LookupBuffers, ReadCounts, Segment, Wanted};
+use crate::sync::Arc;
+use crate::types::{KEY_BYTES_MAX, KeyHash, KeyspaceId, KeyspaceKind, RecordKind, Sequence};
 use crate::value::Value;
+use crate::window::Probe;
 
 /// Up to which commit a lookup looks.
 #[derive(Clone, Copy, Debug)]
@@ -125,6 +128,20 @@ impl Engine {
         on_hit: impl FnOnce(Hit<'_>) -> T,
     ) -> Result<Option<T>> {
         let mut buffers = ThreadBuffers::default();
+        let kind = self.keyspace_kind(keyspace);
+        let wanted = Wanted {
+            hash,
+            keyspace,
+            key,
+            bound: reach.runs,
+            known_from: u64::MAX,
+        };
+        // Asked once, and only behind the memory. The version was loaded before.
+        let window = OnceCell::new();
+        let probe = || {
+            let probe = || self.window.as_ref()?.probe(hash, kind);
+            window.get_or_init(probe).as_ref()
+        };
         for generation in &version.generations {
             if generation.after_sequence >= reach.memory {
                 continue;
@@ -137,59 +154,95 @@ impl Engine {
                 }
                 None => {
                     let runs = generation.runs();
-                    if let Some(found) =
-                        self.lookup_runs(runs, keyspace, key, hash, reach.runs, &mut buffers)?
-                    {
+                    if let Some(found) = self.lookup_runs(runs, probe(), wanted, &mut buffers)? {
                         return Ok(Some(on_hit(found.hit(&mut buffers))));
                     }
                 }
             }
         }
-        let kind = self.keyspace_kind(keyspace);
         let runs = &version.runs[usize::from(kind.code())];
-        let found = self.lookup_runs(runs, keyspace, key, hash, reach.runs, &mut buffers)?;
+        let found = self.lookup_runs(runs, probe(), wanted, &mut buffers)?;
         Ok(found.map(|found| on_hit(found.hit(&mut buffers))))
     }
 
     fn lookup_runs(
         &self,
         runs: &[Run],
-        keyspace: KeyspaceId,
-        key: &[u8],
-        hash: KeyHash,
-        bound: Sequence,
+        probe: Option<&Probe>,
+        wanted: Wanted<'_>,
         buffers: &mut ThreadBuffers,
     ) -> Result<Option<ReadHit>> {
         let mut counts = ReadCounts::default();
-        let mut result = Ok(None);
-        let kind = self.keyspace_kind(keyspace);
-        let wanted = Wanted {
-            hash,
-            keyspace,
-            key,
-            bound,
-        };
+        let found = self.lookup_counted(runs, probe, wanted, buffers, &mut counts);
+        self.counters.add_lookup(&counts);
+        found.map(ReadHit::of)
+    }
+
+    fn lookup_counted(
+        &self,
+        mut runs: &[Run],
+        probe: Option<&Probe>,
+        mut wanted: Wanted<'_>,
+        buffers: &mut ThreadBuffers,
+        counts: &mut ReadCounts,
+    ) -> Result<Lookup> {
+        if let Some(probe) = probe
+            && let Some(older) = older_runs(runs, probe)
+        {
+            let found = self.lookup_window(runs, probe, &wanted, buffers, counts)?;
+            if found != Lookup::Absent {
+                return Ok(found);
+            }
+            counts.window_runs_skipped += (runs.len() - older.len()) as u64;
+            wanted.known_from = probe.lo;
+            runs = older;
+        }
+        let kind = self.keyspace_kind(wanted.keyspace);
         // No prefetching: the tests are independent of each other, so the processor overlaps them, and the
         // second look at each run costs more (measured: 19 ns a run without, 27 ns with).
         for run in runs.iter().filter(|run| run.kind() == kind) {
-            let part = run.part(hash);
-            if part.is_newer_than(bound) {
+            let part = run.part(wanted.hash);
+            if part.is_newer_than(wanted.bound) {
                 continue;
             }
-            if part.filter_may_contain(hash, &mut counts) == Filtered::No {
+            if part.filter_may_contain(wanted.hash, counts) == Filtered::No {
                 continue;
             }
-            let found = self.lookup_run(run, &wanted, buffers.get(), &mut counts);
-            match found.map(ReadHit::of) {
-                Ok(None) => {}
-                found => {
-                    result = found;
-                    break;
-                }
+            let found = self.lookup_run(run, &wanted, buffers.get(), counts)?;
+            if found != Lookup::Absent {
+                return Ok(found);
             }
         }
-        self.counters.add_lookup(&counts);
-        result
+        Ok(Lookup::Absent)
+    }
+
+    /// Looks at the records that the window table names, newest first. Those of segments that the reader
+    /// does not have in these runs are not for it.
+    fn lookup_window(
+        &self,
+        runs: &[Run],
+        probe: &Probe,
+        wanted: &Wanted<'_>,
+        buffers: &mut ThreadBuffers,
+        counts: &mut ReadCounts,
+    ) -> Result<Lookup> {
+        let Some(window) = &self.window else {
+            return Ok(Lookup::Absent);
+        };
+        let kind = self.keyspace_kind(wanted.keyspace);
+        for (generation, entry) in probe.candidates() {
+            let Some(segment) = segment_of(runs, kind, generation) else {
+                continue;
+            };
+            let is_alike = |hash| window.is_alike(probe, hash);
+            let buffers = buffers.get();
+            let found =
+                segment.lookup_entry(&self.files, entry, is_alike, wanted, buffers, counts)?;
+            if found != Lookup::Absent {
+                return Ok(found);
+            }
+        }
+        Ok(Lookup::Absent)
     }
 
     /// Looks into one run. Where the index of a folded one is damaged, its segments answer for it, each by
@@ -212,6 +265,9 @@ impl Engine {
             found => return found,
         }
         for segment in run.segments() {
+            if segment.generations().1 >= wanted.known_from {
+                continue;
+            }
             match segment.lookup(&self.files, &[], wanted, buffers, counts)? {
                 Lookup::Absent => {}
                 found => return Ok(found),
@@ -253,6 +309,27 @@ impl Engine {
             .lookup(version, keyspace, key, hash, reach, live)?
             .flatten())
     }
+}
+
+/// The runs that the window table does not cover as a whole: the oldest of them. Nothing if there are newer
+/// ones than it knew when it was asked.
+fn older_runs<'a>(runs: &'a [Run], probe: &Probe) -> Option<&'a [Run]> {
+    let newest = runs.first()?.generations().1;
+    if newest >= probe.hi {
+        return None;
+    }
+    let covered = runs.partition_point(|run| run.generations().0 >= probe.lo);
+    runs.get(covered..)
+}
+
+/// The segment of a generation and kind, if one of these runs has it.
+fn segment_of(runs: &[Run], kind: KeyspaceKind, generation: u64) -> Option<&Arc<Segment>> {
+    let newer = runs.partition_point(|run| run.generations().0 > generation);
+    let run = runs.get(newer..)?.iter().find(|run| run.kind() == kind)?;
+    let segments = run.segments();
+    let newer = segments.partition_point(|segment| segment.generations().1 > generation);
+    let segment = segments.get(newer)?;
+    (segment.generations() == (generation, generation)).then_some(segment)
 }
 
 /// A hit in a segment: where the value lies in the record buffer.

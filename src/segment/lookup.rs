@@ -95,6 +95,8 @@ pub struct Wanted<'a> {
     pub key: &'a [u8],
     /// Versions above this sequence do not count.
     pub bound: Sequence,
+    /// Segments of generations from here on are known not to have it: the window table covers them.
+    pub known_from: u64,
 }
 
 /// Where an index and its records are.
@@ -144,6 +146,40 @@ impl Segment {
             counts.false_candidates += 1;
         }
         Ok(found)
+    }
+
+    /// The record of an entry that the window table names, if it is of the wanted key and not newer than
+    /// the bound. One read, of the record; a first touch adds the tail's. `is_alike` says whether a key
+    /// with another hash may stand behind the entry: where it may not, the record is damage.
+    pub fn lookup_entry(
+        &self,
+        files: &FileTable,
+        entry: Entry,
+        is_alike: impl FnOnce(KeyHash) -> bool,
+        wanted: &Wanted<'_>,
+        buffers: &mut LookupBuffers,
+        counts: &mut ReadCounts,
+    ) -> Result<Lookup> {
+        if self.is_newer_than(wanted.bound) {
+            return Ok(Lookup::Absent);
+        }
+        let places = self.tail(files, counts)?.places();
+        let file = self.file(files, counts)?;
+        let offset = LocationSplit::SEGMENT.offset_bytes(entry.location());
+        let buffer = &mut buffers.record;
+        let record = self.read_record(&file, &places, entry, offset, buffer, counts)?;
+        let key = buffer.get(record.key.clone()).unwrap_or_default();
+        let is_wanted = record.keyspace == wanted.keyspace && key == wanted.key;
+        if !is_wanted && !is_alike(self.hasher().hash(record.keyspace, key)) {
+            let what = "the record's key has another hash than its place in memory";
+            return Err(self.damage(OPERATION, offset, what));
+        }
+        let found = judge(record, buffer, wanted);
+        match found {
+            Some(_) => counts.window_hits += 1,
+            None => counts.window_false_candidates += 1,
+        }
+        Ok(found.unwrap_or(Lookup::Absent))
     }
 
     /// Tries every entry with the hash, from `page` on.
@@ -221,7 +257,7 @@ impl Segment {
         let damage = |what| self.damage(OPERATION, source.places.page_offset(page), what);
         let segment = ordinal.and_then(|ordinal| source.records.get(ordinal));
         let segment = segment.ok_or_else(|| damage("an entry of a segment that the run lacks"))?;
-        if segment.is_newer_than(wanted.bound) {
+        if segment.is_newer_than(wanted.bound) || segment.generations().1 >= wanted.known_from {
             return Ok(None);
         }
         let places = segment.tail(source.files, counts)?.places();

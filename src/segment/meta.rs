@@ -104,6 +104,15 @@ impl PackedMeta {
         numbers.next()
     }
 
+    /// Its first generation and its last.
+    pub fn generations(&self) -> (u64, u64) {
+        let mut numbers = Varints(&self.0);
+        numbers.next();
+        numbers.next();
+        let first = numbers.next();
+        (first, first.wrapping_add(numbers.next()))
+    }
+
     /// The file's name: a level above 0 has an index and no records.
     pub fn name(&self) -> FileName {
         self.unpack().name()
@@ -229,6 +238,8 @@ mod tests {
             prop_assert_eq!(packed.unpack(), meta.clone());
             prop_assert_eq!(packed.number(), meta.number);
             prop_assert_eq!(packed.min_sequence(), meta.counts.min_sequence);
+            let identity = meta.identity;
+            prop_assert_eq!(packed.generations(), (identity.generation_lo, identity.generation_hi));
         }
     }
 }

@@ -70,6 +70,12 @@ pub struct ReadCounts {
     pub candidates: u64,
     /// Those among them that did not have the key.
     pub false_candidates: u64,
+    /// Keys found by the window table.
+    pub window_hits: u64,
+    /// Records that the table named and that were not the wanted one.
+    pub window_false_candidates: u64,
+    /// Runs that need not be asked because the table covers them.
+    pub window_runs_skipped: u64,
 }
 
 impl ReadCounts {
@@ -81,5 +87,8 @@ impl ReadCounts {
         self.filter_tests += other.filter_tests;
         self.candidates += other.candidates;
         self.false_candidates += other.false_candidates;
+        self.window_hits += other.window_hits;
+        self.window_false_candidates += other.window_false_candidates;
+        self.window_runs_skipped += other.window_runs_skipped;
     }
 }

@@ -162,6 +162,11 @@ impl Segment {
         self.meta.number()
     }
 
+    /// Its first generation and its last.
+    pub fn generations(&self) -> (u64, u64) {
+        self.meta.generations()
+    }
+
     /// Whether every record is newer than `bound`.
     #[inline]
     pub fn is_newer_than(&self, bound: Sequence) -> bool {

@@ -26,6 +26,7 @@ pub fn set(options: Options, name: &str, value: &str, machine: &Machine) -> Resu
         "write_region_bytes" => options.write_region_bytes(number()?),
         "filter_budget_bytes" => options.filter_budget_bytes(number()?),
         "scan_bytes" => options.scan_bytes(number()?),
+        "window_bytes" => options.window_bytes(number()?),
         "chunk_bytes" => options.chunk_bytes(small()?),
         "block_records" => options.block_records(small()?),
         "seal_records" => options.seal_records(small()?),
