@@ -31,6 +31,11 @@ pub struct Samples {
 }
 
 impl Samples {
+    /// None yet.
+    pub const fn new() -> Self {
+        Self { blocks: Vec::new() }
+    }
+
     /// Runs operations 0 to `count`, fenced, and notes their times.
     pub fn measure(
         &mut self,

@@ -239,10 +239,13 @@ impl Bench<'_> {
         let mut plain = PlainReads::open(directory, shape.record_bytes(), window)?;
         row.workload = format!("{workload:?}");
         let keys = Keys::pick(shape, workload, self.effort.lookups * self.effort.rounds, 1);
-        // Files opened, tails read, pages in the system's cache.
+        let places = plain.places(keys.len());
+        // Files opened, tails read, pages in the system's cache; but not in the processor's, neither for
+        // plain reads nor for lookups: each is made once before all the others and once when it is timed.
+        plain.measure(&places, &mut Samples::default())?;
         count(self.reader.as_ref(), shape, workload, &keys)?;
         self.counts(workload, &keys, row)?;
-        self.times(&mut plain, workload, &keys, row)?;
+        self.times(&plain, &places, workload, &keys, row)?;
         if let Some(rate) = self.effort.while_writing {
             row.quiet_p99_ns = row.p99_ns;
             self.times_while_writing(rate, workload, &keys, row)?;
@@ -298,21 +301,20 @@ impl Bench<'_> {
     /// Rounds of the limits and of lookups, in turn.
     fn times(
         &mut self,
-        plain: &mut PlainReads,
+        plain: &PlainReads,
+        places: &[(u32, u64)],
         workload: Workload,
         keys: &Keys,
         row: &mut Row,
     ) -> Result<()> {
         let mut singles = new_histogram()?;
-        let [mut p, mut d, mut f, mut blocks] =
-            [const { Vec::<Samples>::new() }; 4].map(|_| Samples::default());
+        let [mut p, mut d, mut f, mut blocks] = [const { Samples::new() }; 4];
         let half = (self.effort.lookups / 2).max(1);
         for round in 0..self.effort.rounds {
             let first = round * self.effort.lookups;
-            let places = plain.places(half);
+            let places = &places[first..first + half];
             if !self.effort.cold {
-                plain.measure(&places, &mut Samples::default())?;
-                plain.measure(&places, &mut p)?;
+                plain.measure(places, &mut p)?;
             }
             self.chain.measure(4 * half, &mut d)?;
             // The second half of the round's keys: the first is for the single ones.
@@ -322,7 +324,7 @@ impl Bench<'_> {
                 let all = first..timed.end;
                 self.time_cold(
                     plain,
-                    (&places, workload.hits()),
+                    (places, workload.hits()),
                     keys,
                     all,
                     (&mut p, &mut blocks),
