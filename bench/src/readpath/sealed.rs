@@ -157,8 +157,6 @@ impl Reader for GoReader {
 
 /// Opens a store that was built, everything in memory that belongs there.
 pub fn open(env: Env, shape: &Shape, opening: &Opening) -> Result<Box<dyn Reader>> {
-    let source = Source::new(shape.seed, shape.value_bytes);
-    let tail = shape.memtable_records;
     match shape.layout {
         Layout::Sealstone => {
             let sealed = Sealed::open(env, shape, opening)?;
@@ -171,32 +169,33 @@ pub fn open(env: Env, shape: &Shape, opening: &Opening) -> Result<Box<dyn Reader
             );
             Ok(Box::new(sealed))
         }
-        Layout::Go => {
-            let limit = env.vfs.descriptor_limit() * 3 / 4;
-            let options = GoOptions {
-                segments: shape.segments,
-                residency: opening.go_residency()?,
-                index: opening.go_index(),
-                files_max: opening.descriptors_max.map_or(limit, u64::from),
-            };
-            let tail = source.batches(shape.sealed_records(), tail, tail.max(1));
-            let store = GoStore::open(env, &options, &tail)?;
-            Ok(Box::new(GoReader { store, options }))
-        }
+        Layout::Go => open_go(env, shape, shape.segments, opening),
     }
+}
+
+/// Opens the report's layout: so many segments, and the records of `shape` that are not sealed.
+fn open_go(env: Env, shape: &Shape, segments: u64, opening: &Opening) -> Result<Box<dyn Reader>> {
+    let limit = env.vfs.descriptor_limit() * 3 / 4;
+    let options = GoOptions {
+        segments,
+        residency: opening.go_residency()?,
+        index: opening.go_index(),
+        files_max: opening.descriptors_max.map_or(limit, u64::from),
+    };
+    let source = Source::new(shape.seed, shape.value_bytes);
+    let count = shape.memtable_records;
+    let tail = source.batches(shape.sealed_records(), count, count.max(1));
+    let store = GoStore::open(env, &options, &tail)?;
+    Ok(Box::new(GoReader { store, options }))
 }
 
 /// A store that has the records in memory and nothing else: what a lookup costs beside all segments.
 pub fn open_memory_only(shape: &Shape, opening: &Opening) -> Result<Box<dyn Reader>> {
-    let alone = Shape {
-        segments: 0,
-        ..shape.clone()
-    };
     let env = Env::in_memory();
     if shape.layout == Layout::Go {
-        return open(env, &alone, opening);
+        return open_go(env, shape, 0, opening);
     }
-    let sealed = Sealed::open(env, &alone, opening)?;
+    let sealed = Sealed::open(env, shape, opening)?;
     let source = Source::new(shape.seed, shape.value_bytes);
     for batch in source.batches(shape.sealed_records(), shape.memtable_records, 100) {
         sealed.write(&batch)?;

@@ -129,6 +129,24 @@ fn the_other_layout_has_the_same_columns() {
     }
 }
 
+/// What the lookups of `F` find in a store without segments: nothing, whatever the layout.
+#[test]
+fn a_store_of_the_unsealed_records_has_none_of_the_sealed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for layout in [Layout::Sealstone, Layout::Go] {
+        let case = readpath(directory.path(), "").case(layout, 3);
+        let alone = sealed::open_memory_only(&case.shape, &case.opening).expect("opens");
+        let source = crate::keys::Source::new(case.shape.seed, case.shape.value_bytes);
+        let found = |first, count| {
+            let batches = source.batches(first, count, count);
+            let mut value = Vec::new();
+            let mut get = |key: &[u8]| alone.get(key, &mut value).expect("answers");
+            batches[0].records().filter(|(key, _)| get(key)).count()
+        };
+        assert_eq!((found(0, 1_500), found(1_500, 250)), (0, 250), "{layout:?}");
+    }
+}
+
 #[test]
 fn a_writer_beside_spoils_the_store() {
     let directory = tempfile::tempdir().expect("a directory");
