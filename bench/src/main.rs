@@ -33,7 +33,7 @@ use sealstone::env::Env;
 use crate::figures::Figures;
 use crate::gate::{GateOptions, Verdict};
 use crate::load::LoadOptions;
-use crate::readpath::Readpath;
+use crate::readpath::{Process, Readpath};
 use crate::recover::RecoverOptions;
 use crate::target::Target;
 
@@ -309,7 +309,7 @@ fn main() -> Result<()> {
             write(&workload.json, Figures::new("lookup", rows))
         }
         Measurement::Readpath(readpath) => {
-            let rows = readpath.measure()?;
+            let rows = readpath.measure(Process::Own)?;
             write(&readpath.json, readpath::figures(rows))
         }
         Measurement::Recover(recovery) => recovery.measure(),

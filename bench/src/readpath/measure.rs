@@ -30,6 +30,9 @@ const WINDOW_SEGMENTS: u64 = 40;
 /// Numbers of records that no store has.
 const ABSENT_FIRST: u64 = 1 << 44;
 
+/// Lines of D in a round: several times around where all lines fit into a cache.
+const CHAIN_LINES: usize = 40_000;
+
 /// Where the keys of a workload are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
@@ -316,7 +319,7 @@ impl Bench<'_> {
             if !self.effort.cold {
                 plain.measure(places, &mut p)?;
             }
-            self.chain.measure(4 * half, &mut d)?;
+            self.chain.measure(CHAIN_LINES, &mut d)?;
             // The second half of the round's keys: the first is for the single ones.
             let timed = first + half..keys.len().min(first + self.effort.lookups);
             time_blocks(self.alone.as_ref(), false, keys, timed.clone(), &mut f)?;

@@ -48,7 +48,9 @@ enum Folding {
 
 /// What is measured.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    args_override_self = true,
+    after_help = "\
 Examples:
   sealstone-bench readpath --segments 10,100,1000 --json readpath.json
   sealstone-bench readpath --segments 10000 --value-bytes 16 --budget 67108864
@@ -59,7 +61,8 @@ Examples:
   sealstone-bench readpath --with a.json --with b.json --plot both.svg
 
 A store of 12,500 records a segment takes 330 bytes a record on disk with values of 200 bytes, 140 with
-16. Without --dir it is built in the system's temporary directory and removed.")]
+16. Without --dir it is built in the system's temporary directory and removed."
+)]
 pub struct Readpath {
     /// Segments of a store, one measurement each.
     #[arg(long, value_delimiter = ',')]
@@ -130,6 +133,18 @@ pub struct Readpath {
     /// Writes the figures to this file, or to standard output for `-`.
     #[arg(long)]
     pub json: Option<PathBuf>,
+    /// Measures only this one of the cases: what the command starts itself as, once for each.
+    #[arg(long, hide = true)]
+    case: Option<usize>,
+}
+
+/// Whose process a case is measured in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Process {
+    /// This one: its memory then also has what the cases before have left.
+    This,
+    /// One of its own, started from the same program with the same arguments.
+    Own,
 }
 
 impl Readpath {
@@ -205,36 +220,53 @@ impl Readpath {
         Ok(cases)
     }
 
-    fn measure_in(&self, directory: &Path) -> Result<Vec<Row>> {
+    fn measure_in(&self, directory: &Path, process: Process) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
-        for case in self.cases()? {
-            let keep = self.dir.is_some();
+        let cases = self.cases()?;
+        let wanted = |place| self.case.is_none_or(|only| only == place);
+        for (place, case) in cases.iter().enumerate().filter(|(place, _)| wanted(*place)) {
+            // The process that was started for a case leaves the store to the one that started it.
+            let keep = self.dir.is_some() || self.case.is_some();
             let mut fixture = Fixture::prepare(directory, &case.shape, keep)?;
-            if self.while_writing.is_some() {
-                fixture.spoil()?;
-            }
-            let measured = measure::run(&fixture, &case, &self.effort(case.shape.layout))?;
-            for row in measured {
-                eprintln!("{}", summary(&row));
-                rows.push(row);
-            }
+            rows.extend(match process {
+                Process::Own => {
+                    let rows = measure_apart(directory, place);
+                    if self.while_writing.is_some() {
+                        fixture.spoil()?;
+                    }
+                    rows?
+                }
+                Process::This => {
+                    if self.while_writing.is_some() && self.case.is_none() {
+                        fixture.spoil()?;
+                    }
+                    let rows = measure::run(&fixture, case, &self.effort(case.shape.layout))?;
+                    for row in &rows {
+                        eprintln!("{}", summary(row));
+                    }
+                    rows
+                }
+            });
         }
         Ok(rows)
     }
 
     /// Measures, prints the table, draws; returns the rows.
-    pub fn measure(&self) -> Result<Vec<Row>> {
+    pub fn measure(&self, process: Process) -> Result<Vec<Row>> {
         self.cases()?;
+        if let (Some(_), Some(directory)) = (self.case, &self.dir) {
+            return self.measure_in(directory, Process::This);
+        }
         let mut rows = Vec::new();
         for path in &self.with {
             rows.extend(earlier(path)?);
         }
         rows.extend(match &self.dir {
-            Some(directory) => self.measure_in(directory)?,
+            Some(directory) => self.measure_in(directory, process)?,
             None => {
                 let name = format!("sealstone-readpath-{}", std::process::id());
                 let directory = std::env::temp_dir().join(name);
-                let measured = self.measure_in(&directory);
+                let measured = self.measure_in(&directory, process);
                 // Each store went with its measurement; the directory is empty, or was never made.
                 let _ = std::fs::remove_dir(&directory);
                 measured?
@@ -252,6 +284,23 @@ impl Readpath {
         }
         Ok(rows)
     }
+}
+
+/// Measures one case in a process of its own: memory is then that of the case.
+fn measure_apart(directory: &Path, case: usize) -> Result<Vec<Row>> {
+    let json = directory.join(format!("case-{case}.json"));
+    let status = std::process::Command::new(std::env::current_exe()?)
+        .args(std::env::args_os().skip(1))
+        .arg("--dir")
+        .arg(directory)
+        .arg("--json")
+        .arg(&json)
+        .args(["--case", &case.to_string()])
+        .status()?;
+    ensure!(status.success(), "measuring failed: {status}");
+    let rows = earlier(&json)?;
+    std::fs::remove_file(&json)?;
+    Ok(rows)
 }
 
 fn earlier(path: &Path) -> Result<Vec<Row>> {

@@ -25,7 +25,7 @@ fn readpath(directory: &Path, arguments: &str) -> Readpath {
 fn counts_and_times_of_the_engine() {
     let directory = tempfile::tempdir().expect("a directory");
     let rows = readpath(directory.path(), "--segments 20")
-        .measure()
+        .measure(Process::This)
         .expect("measures");
     assert_eq!(rows.len(), 3);
     let [window, deep, miss] = &rows[..] else {
@@ -56,7 +56,7 @@ fn counts_and_times_of_the_engine() {
     assert!(miss.reads < 0.2 && miss.candidates == miss.false_candidates);
     // Found again, and not built again.
     let again = readpath(directory.path(), "--segments 20")
-        .measure()
+        .measure(Process::This)
         .expect("measures");
     assert_eq!(again[0].build_seconds, rows[0].build_seconds);
     let value = serde_json::to_value(figures(rows)).expect("is JSON");
@@ -99,12 +99,12 @@ fn counts_and_times_of_the_engine() {
 fn a_small_budget_and_folds_off_cost_reads() {
     let directory = tempfile::tempdir().expect("a directory");
     let folded = readpath(directory.path(), "--segments 20 --budget 0")
-        .measure()
+        .measure(Process::This)
         .expect("measures");
     // Without filters every run is asked, but one whose last hash is below the key's.
     assert!(folded[2].runs == 6 && (5.9..=6.0).contains(&folded[2].reads));
     let unfolded = readpath(directory.path(), "--segments 20 --budget 0 --fold off");
-    let unfolded = unfolded.measure().expect("measures");
+    let unfolded = unfolded.measure(Process::This).expect("measures");
     assert!(unfolded[2].runs == 20 && (19.0..=20.0).contains(&unfolded[2].reads));
     assert!(unfolded[2].index_bytes_per_record < folded[2].index_bytes_per_record);
 }
@@ -114,7 +114,7 @@ fn the_other_layout_has_the_same_columns() {
     let directory = tempfile::tempdir().expect("a directory");
     let line = "--segments 45 --layout go --variants --cold --lookups 20";
     let rows = readpath(directory.path(), line)
-        .measure()
+        .measure(Process::This)
         .expect("measures");
     assert_eq!(rows.len(), 3 * 13);
     for row in &rows {
@@ -152,7 +152,7 @@ fn a_writer_beside_spoils_the_store() {
     let directory = tempfile::tempdir().expect("a directory");
     let line = "--segments 3 --while-writing 100 --writing-seconds 0.3 --threads 2";
     let rows = readpath(directory.path(), line)
-        .measure()
+        .measure(Process::This)
         .expect("measures");
     for row in &rows {
         assert!(row.commits_per_second > 0.0 && row.quiet_p99_ns > 0);
@@ -183,7 +183,9 @@ fn what_can_not_be_measured_is_refused() {
         ("--segments 0", "above 0"),
         ("", "nothing to do"),
     ] {
-        let error = readpath(directory.path(), line).measure().expect_err(line);
+        let error = readpath(directory.path(), line)
+            .measure(Process::This)
+            .expect_err(line);
         assert!(error.to_string().contains(words), "{line}: {error}");
     }
     assert_eq!(
@@ -212,7 +214,7 @@ fn figures_of_earlier_runs_are_drawn_with_others() {
     figures(rows.clone()).write(&json).expect("writes");
     let mut again = readpath(directory.path(), "");
     (again.with, again.plot) = (vec![json], Some(svg.clone()));
-    assert_eq!(again.measure().expect("draws"), rows);
+    assert_eq!(again.measure(Process::This).expect("draws"), rows);
     assert!(
         std::fs::read_to_string(svg)
             .expect("reads")
