@@ -13,10 +13,12 @@ mod delay;
 mod engine;
 mod figures;
 mod gate;
+mod go;
 mod keys;
 mod load;
 mod lookup;
 mod plain;
+mod readpath;
 mod recover;
 mod scan;
 mod target;
@@ -31,6 +33,7 @@ use sealstone::env::Env;
 use crate::figures::Figures;
 use crate::gate::{GateOptions, Verdict};
 use crate::load::LoadOptions;
+use crate::readpath::{Process, Readpath};
 use crate::recover::RecoverOptions;
 use crate::target::Target;
 
@@ -65,6 +68,8 @@ enum Measurement {
         #[arg(long, default_value_t = 100_000)]
         lookups: u64,
     },
+    /// What a lookup costs as the store grows, against the machine's limits and the field report's layout.
+    Readpath(Box<Readpath>),
     /// How long an open takes after a process was killed.
     Recover(Recovery),
     /// Whether a candidate may replace a base, from the figures that both left.
@@ -302,6 +307,10 @@ fn main() -> Result<()> {
                 lookup::LookupRow::summary,
             )?;
             write(&workload.json, Figures::new("lookup", rows))
+        }
+        Measurement::Readpath(readpath) => {
+            let rows = readpath.measure(Process::Own)?;
+            write(&readpath.json, readpath::figures(rows))
         }
         Measurement::Recover(recovery) => recovery.measure(),
         Measurement::Gate(gates) => gates.judge(),
