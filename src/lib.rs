@@ -90,7 +90,7 @@ pub use iter::Iter;
 pub use keyspace::{Keyspace, KeyspaceInfo};
 pub use options::{Background, Durability, Fold, KeyspaceOptions, Options};
 pub use snapshot::Snapshot;
-pub use stats::{Audit, Cut, MemoryStats, OpenReport, RunAudit, Stats};
+pub use stats::{Audit, Cut, MemoryStats, OpenReport, RunAudit, StallStats, Stats};
 pub use store::Store;
 pub use types::{KeyspaceId, KeyspaceKind, Sequence};
 pub use value::Value;

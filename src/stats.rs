@@ -1,7 +1,10 @@
 //! What a store says of itself: the open report, statistics, and the exact audit.
 
+use std::time::Duration;
+
 use crate::engine::Engine;
 use crate::engine::commit::Queued;
+use crate::engine::waiting::StallCause;
 use crate::env::FileName;
 use crate::error::PinInfo;
 use crate::keyspace::KeyspaceInfo;
@@ -69,6 +72,28 @@ pub struct MemoryStats {
     pub scratch_bytes: u64,
     /// Taken by batches on their way in.
     pub reserved_bytes: u64,
+}
+
+/// What `write` waited for. The counts by cause add up to [`Stats::stalls`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StallStats {
+    /// Calls of `write` that did not go ahead at once.
+    pub writes: u64,
+    /// How long all of them together stood in the queue.
+    pub time: Duration,
+    /// Writers in the queue now.
+    pub waiting: u64,
+    /// Times that bytes of the write region were short and jobs could give some back.
+    pub memory: u64,
+    /// Times that snapshots or iterators kept what was missing.
+    pub pins: u64,
+    /// Times that every log waited for its flush.
+    pub log_slot: u64,
+    /// Times that the disk had no room for another log.
+    pub spare_log: u64,
+    /// Times that others had come first.
+    pub turn: u64,
 }
 
 /// Counters since the opening, and sizes now.
@@ -155,6 +180,8 @@ pub struct Stats {
     pub busy: u64,
     /// Times that `write` had to wait or help.
     pub stalls: u64,
+    /// Why, and for how long.
+    pub stalled: StallStats,
     /// Files removed.
     pub unlinks: u64,
     /// Removals that failed and are tried again.
@@ -270,6 +297,21 @@ impl Engine {
         })
     }
 
+    fn stall_stats(&self) -> StallStats {
+        let counters = &self.counters;
+        let by = |cause: StallCause| counters.stalls_by_cause[cause as usize].get();
+        StallStats {
+            writes: counters.stalled_writes.get(),
+            time: Duration::from_nanos(counters.stall_ns.get()),
+            waiting: self.commit.lock().turns.len() as u64,
+            memory: by(StallCause::Memory),
+            pins: by(StallCause::Pins),
+            log_slot: by(StallCause::LogSlot),
+            spare_log: by(StallCause::SpareLog),
+            turn: by(StallCause::Turn),
+        }
+    }
+
     pub(crate) fn stats(&self) -> Stats {
         let version = self.version.load();
         let counters = &self.counters;
@@ -348,6 +390,7 @@ impl Engine {
             submit_restarts: counters.submit_restarts.get(),
             busy: counters.busy.get(),
             stalls: counters.stalls.get(),
+            stalled: self.stall_stats(),
             unlinks: counters.unlinks.get(),
             unlink_failures: counters.unlink_failures.get(),
             filter_loads: counters.filter_loads.get(),

@@ -356,6 +356,7 @@ mod tests {
             next_generation: 0,
             issued: 0,
             closing: false,
+            turns: Default::default(),
         };
         assert_eq!(state.take_group().len(), 2);
         let second = state.take_group();

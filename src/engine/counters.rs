@@ -1,5 +1,6 @@
 //! Counters: always on, relaxed, read by `stats()`.
 
+use crate::engine::waiting::StallCause;
 use crate::segment::ReadCounts;
 use crate::sync::{AtomicU64, Ordering, StaticUsize};
 
@@ -60,6 +61,9 @@ pub(crate) struct Counters {
     pub submit_restarts: Counter,
     pub busy: Counter,
     pub stalls: Counter,
+    pub stalls_by_cause: [Counter; StallCause::ALL.len()],
+    pub stalled_writes: Counter,
+    pub stall_ns: Counter,
     pub unlinks: Counter,
     pub unlink_failures: Counter,
     pub filter_reads: Counter,

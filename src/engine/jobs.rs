@@ -423,8 +423,3 @@ impl Work for EngineWork {
         }
     }
 }
-
-/// Whether a writer may wait for this to pass.
-pub(crate) fn may_pass(kind: &ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Busy { .. } | ErrorKind::NoSpace)
-}

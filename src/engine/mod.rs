@@ -37,6 +37,7 @@ pub(crate) mod submit;
 pub(crate) mod ticket;
 pub(crate) mod verify;
 pub(crate) mod version;
+pub(crate) mod waiting;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -108,6 +109,8 @@ pub(crate) struct CommitState {
     /// The last sequence given out.
     pub issued: Sequence,
     pub closing: bool,
+    /// Who waits for memory.
+    pub turns: waiting::Turns,
 }
 
 /// The inner state that all handles of one store share.
@@ -147,8 +150,8 @@ pub(crate) struct Engine {
     pub next_number: AtomicU64,
     pub poison: OnceLock<Error>,
     pub closed: AtomicBool,
-    /// Raised when a generation retires or a spare log is made, or the store fails or closes. Not when
-    /// others give memory back otherwise: see `Store::write`.
+    /// Raised when a generation retires, a spare log is made, a pin goes, a writer no longer waits, or the
+    /// store fails or closes. Not when others give memory back otherwise: see `waiting`.
     pub progress: Signal,
     /// Raised when a quantum of a job has ended.
     pub stepped: Signal,

@@ -124,6 +124,7 @@ impl Engine {
                 next_generation: state.next_generation,
                 issued: state.flushed_through,
                 closing: false,
+                turns: Default::default(),
             }),
             registry: Mutex::new(Registry::default()),
             residency: Mutex::new(Residency::new(settings.filter_budget_bytes)),

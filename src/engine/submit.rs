@@ -4,7 +4,7 @@
 //! outside the commit lock, where segments may be read; then under the lock against what was submitted
 //! since, from memory alone. If the second look changes the verdict of an operation, or what it would
 //! have to look at has left memory, submit starts over; from the third time on it holds retirement off,
-//! so that it ends.
+//! so that it ends. Who may take memory while others wait for it is `waiting`'s affair.
 
 use crate::batch::{Batch, Expected, Limits, Prepared, PreparedOp};
 use crate::engine::commit::{CommitFrame, Queued};
@@ -12,6 +12,7 @@ use crate::engine::read::{Hit, Reach};
 use crate::engine::states;
 use crate::engine::ticket::TicketState;
 use crate::engine::version::Generation;
+use crate::engine::waiting::{Denied, StallCause};
 use crate::engine::{CommitState, Engine, OpenGeneration};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{FRAME_HEADER_BYTES, record};
@@ -30,7 +31,12 @@ pub(crate) struct Asked {
     pub durability: Durability,
     /// It waits for the ticket, and leads the queue if nobody does.
     pub attended: bool,
+    /// Its place among those who wait for memory, if it has one.
+    pub place: Option<u64>,
 }
+
+/// What a submit comes to.
+pub(crate) type Submitted<T> = std::result::Result<T, Denied>;
 
 impl Asked {
     fn ticket(self) -> Arc<TicketState> {
@@ -108,7 +114,7 @@ impl Engine {
 
     /// Gives the batch a place in the queue, or refuses it without effect. The caller waits for an
     /// `attended` ticket; any other is the background job's.
-    pub fn submit(&self, prepared: &Prepared<'_>, asked: Asked) -> Result<Arc<TicketState>> {
+    pub fn submit(&self, prepared: &Prepared<'_>, asked: Asked) -> Submitted<Arc<TicketState>> {
         self.check_writable("submit")?;
         let mut hold = None;
         for start in 0u32.. {
@@ -117,16 +123,24 @@ impl Engine {
             }
             let check = self.first_look(prepared)?;
             let frame = Frame::of(prepared, &check);
-            let detached = self.encode_outside(&frame)?;
-            match self.enqueue(prepared, &check, frame, detached, asked)? {
-                Enqueued::Done(ticket) => {
+            let detached = self.encode_outside(&frame, asked)?;
+            let large = detached.is_some();
+            match self.enqueue(prepared, &check, frame, detached, asked) {
+                Err(denied) => {
+                    if large && asked.place.is_none() {
+                        // Somebody may have begun to wait since for what this one has just given back.
+                        self.progress.raise();
+                    }
+                    return Err(denied);
+                }
+                Ok(Enqueued::Done(ticket)) => {
                     drop(hold);
                     if !ticket.is_attended() {
                         self.work.0.raise();
                     }
                     return Ok(ticket);
                 }
-                Enqueued::Changed => self.counters.submit_restarts.add(1),
+                Ok(Enqueued::Changed) => self.counters.submit_restarts.add(1),
             }
         }
         unreachable!("the loop returns")
@@ -142,6 +156,7 @@ impl Engine {
         let asked = Asked {
             durability,
             attended: true,
+            place: None,
         };
         Ok(self.barrier(&mut commit, needs, Ok(needs), asked))
     }
@@ -185,19 +200,19 @@ impl Engine {
     }
 
     /// Frames larger than a chunk are encoded before the lock, into chunks of their own.
-    fn encode_outside(&self, frame: &Frame<'_, '_>) -> Result<Option<Detached>> {
+    fn encode_outside(&self, frame: &Frame<'_, '_>, asked: Asked) -> Submitted<Option<Detached>> {
         if frame.payload_len <= u64::from(self.settings.chunk_bytes) || frame.ops.is_empty() {
             return Ok(None);
         }
         let shape = BatchShape::of(self.settings.chunk_bytes, &frame.ops).map_err(refused)?;
         let needed = shape.chunks_fresh() * u64::from(self.settings.chunk_bytes);
+        self.check_turn(&self.commit.lock(), asked.place, needed)?;
         let mut permit = self
             .region
             .try_acquire(needed, Owner::Reserved)
-            .map_err(|shortage| self.busy(shortage.needed, shortage.free))?;
-        Detached::encode(&frame.ops, &mut permit)
-            .map(Some)
-            .map_err(refused)
+            .map_err(|shortage| self.short_of_memory(shortage.needed, shortage.free))?;
+        let detached = Detached::encode(&frame.ops, &mut permit).map_err(refused)?;
+        Ok(Some(detached))
     }
 
     fn enqueue(
@@ -207,7 +222,7 @@ impl Engine {
         frame: Frame<'_, '_>,
         detached: Option<Detached>,
         asked: Asked,
-    ) -> Result<Enqueued> {
+    ) -> Submitted<Enqueued> {
         let mut commit = self.commit.lock();
         self.check_accepting(&commit)?;
         if !self.second_look(prepared, check) {
@@ -289,9 +304,10 @@ impl Engine {
         frame: &Frame<'_, '_>,
         detached: Option<Detached>,
         asked: Asked,
-    ) -> Result<Arc<TicketState>> {
+    ) -> Submitted<Arc<TicketState>> {
         let records = frame.ops.len() as u64;
         let bytes = frame.frame_bytes();
+        self.check_turn(commit, asked.place, bytes)?;
         let fits = commit
             .open
             .as_ref()
@@ -299,7 +315,7 @@ impl Engine {
         let fresh = if fits {
             None
         } else {
-            Some(self.prepare_generation(commit)?)
+            Some(self.prepare_generation(commit, bytes)?)
         };
         let permit = self.permit_for(commit.open.as_ref(), fresh.as_ref(), frame, &detached);
         let mut permit = match permit {
@@ -314,7 +330,7 @@ impl Engine {
         }
         let sequence = commit.issued + 1;
         let Some(open) = commit.open.as_mut() else {
-            return Err(Error::new(ErrorKind::Io, "submit", "no open generation"));
+            return Err(Error::new(ErrorKind::Io, "submit", "no open generation").into());
         };
         let appended = match detached {
             Some(detached) => open
@@ -356,14 +372,14 @@ impl Engine {
         fresh: Option<&Fresh>,
         frame: &Frame<'_, '_>,
         detached: &Option<Detached>,
-    ) -> Result<Permit> {
+    ) -> Submitted<Permit> {
         let chunk_bytes = self.settings.chunk_bytes;
         let shape = BatchShape::of(chunk_bytes, &frame.ops).map_err(refused)?;
         let writer = fresh
             .map(|fresh| &fresh.writer)
             .or(open.map(|open| &open.writer));
         let Some(writer) = writer else {
-            return Err(self.busy(0, self.region.ledger().free_bytes()));
+            return Err(self.denied(StallCause::LogSlot, frame.frame_bytes(), 0, None));
         };
         let mut needed = writer.cost_bytes(&shape).map_err(refused)?;
         if detached.is_some() {
@@ -372,7 +388,7 @@ impl Engine {
         }
         self.region
             .try_acquire(needed, Owner::Reserved)
-            .map_err(|shortage| self.busy(shortage.needed, shortage.free))
+            .map_err(|shortage| self.short_of_memory(shortage.needed, shortage.free))
     }
 
     fn fits(&self, open: &OpenGeneration, records: u64, bytes: u64) -> bool {
@@ -417,22 +433,29 @@ impl Engine {
         Ok(ticket)
     }
 
-    /// Takes memory and a spare log for a generation; nothing is visible yet.
-    fn prepare_generation(&self, commit: &mut CommitState) -> Result<Fresh> {
+    /// Takes memory and a spare log for a generation that begins with a frame of so many bytes; nothing is
+    /// visible yet.
+    fn prepare_generation(&self, commit: &mut CommitState, frame_bytes: u64) -> Submitted<Fresh> {
+        let options = self.memtable_options(commit.next_generation);
+        let base_bytes = Memtable::base_bytes(&self.region, &options);
+        let needed = base_bytes + frame_bytes;
+        self.check_pins(commit, needed)?;
         if commit.spares.is_empty() {
             return Err(match &commit.spare_failure {
-                Some(error) => error.clone(),
-                None => self.busy(0, self.region.ledger().free_bytes()),
+                Some(error) => Denied {
+                    error: error.clone(),
+                    cause: (*error.kind() == ErrorKind::NoSpace).then_some(StallCause::SpareLog),
+                },
+                None => self.denied(StallCause::LogSlot, needed, 0, None),
             });
         }
-        let options = self.memtable_options(commit.next_generation);
         let mut permit = self
             .region
-            .try_acquire(Memtable::base_bytes(&self.region, &options), Owner::Open)
-            .map_err(|shortage| self.busy(shortage.needed, shortage.free))?;
+            .try_acquire(base_bytes, Owner::Open)
+            .map_err(|shortage| self.short_of_memory(shortage.needed, shortage.free))?;
         let (memory, writer) = Memtable::create(&options, &mut permit).map_err(refused)?;
         let Some(spare) = commit.spares.pop_front() else {
-            return Err(self.busy(0, self.region.ledger().free_bytes()));
+            return Err(self.denied(StallCause::LogSlot, needed, 0, None));
         };
         Ok(Fresh {
             memory,
@@ -496,21 +519,6 @@ impl Engine {
             ticket: ticket.clone(),
         });
         ticket
-    }
-
-    /// Why there is no room, naming the pin that stands in the way if one does.
-    pub fn busy(&self, needed: u64, free: u64) -> Error {
-        self.counters.busy.add(1);
-        let pinned_by = self.blocking_pin();
-        Error::new(
-            ErrorKind::Busy {
-                needed,
-                free,
-                pinned_by,
-            },
-            "submit",
-            "nothing was changed",
-        )
     }
 }
 
