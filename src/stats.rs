@@ -9,6 +9,7 @@ use crate::env::FileName;
 use crate::error::PinInfo;
 use crate::keyspace::KeyspaceInfo;
 use crate::memory::Owner;
+use crate::memory_stats::{MemoryCounters, PressureStats};
 use crate::sync::Ordering;
 use crate::types::{KeyspaceKind, Sequence};
 
@@ -110,6 +111,10 @@ pub struct Stats {
     pub memory: MemoryStats,
     /// The most of the write region that was owned at once since the opening.
     pub memory_high_water_bytes: u64,
+    /// Who took how much of it, what was reused, kept and let go, and copies.
+    pub memory_counters: MemoryCounters,
+    /// Memory pressure.
+    pub pressure: PressureStats,
     /// Filter bytes in memory.
     pub filter_bytes: u64,
     /// The most that filters may take.
@@ -345,6 +350,8 @@ impl Engine {
             pins,
             pinned_bytes: memory.pinned_bytes,
             memory,
+            memory_counters: self.memory_counters(),
+            pressure: self.pressure_stats(),
             memory_high_water_bytes: ledger.total_bytes() - ledger.free_bytes_min(),
             filter_bytes,
             filter_budget_bytes,

@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::engine::jobs::{self, EngineWork, Job, Progress};
 use crate::engine::submit::Asked;
 use crate::engine::ticket::{Ticket, TicketState};
-use crate::env::{DriverHandle, Env};
+use crate::env::{DriverHandle, Env, PressureLevel};
 use crate::error::{Error, Result};
 use crate::keyspace::{Keyspace, KeyspaceInfo};
 use crate::options::{Background, Durability, KeyspaceOptions, Options};
@@ -247,6 +247,25 @@ impl Store {
     /// Runs jobs until none is runnable, and waits for those that other threads are at.
     pub fn drain(&self) -> Result<()> {
         self.engine().drain(jobs::QUANTUM_DEFAULT)
+    }
+
+    /// Says how short memory is in place of the environment, which has its say again after `None`.
+    ///
+    /// `High` and `Critical` leave the write region half or none of what it has beyond its floor, so writers
+    /// wait for the flush earlier, and give memory kept for reuse back to the system, a part at each write
+    /// or job. Every batch still comes through, and files do not change by it. Costs no read.
+    ///
+    /// ```
+    /// use sealstone::env::PressureLevel;
+    /// # let directory = tempfile::tempdir()?;
+    /// # let store = sealstone::Store::open(directory.path(), sealstone::Options::new())?;
+    /// store.set_pressure(Some(PressureLevel::Critical));
+    /// assert_eq!(store.stats().pressure.level, PressureLevel::Critical);
+    /// store.set_pressure(None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_pressure(&self, level: Option<PressureLevel>) {
+        self.engine().set_pressure(level);
     }
 
     /// Counters and sizes.

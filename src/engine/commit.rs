@@ -269,12 +269,15 @@ impl Engine {
         let Some(log) = log else {
             return Err(IoError::new(IoErrorKind::Other));
         };
+        let staged_bytes = log.staged_bytes();
         log.append(&frames, staging)?;
-        if seal {
-            log.seal(durable_through, staging)
-        } else {
-            Ok(())
-        }
+        let sealed = match seal {
+            true => log.seal(durable_through, staging),
+            false => Ok(()),
+        };
+        let copied_bytes = log.staged_bytes() - staged_bytes;
+        self.counters.log_copied_bytes.add(copied_bytes);
+        sealed
     }
 
     /// Makes the group's commits visible, in order, and hands a sealed generation over: what has an
@@ -357,6 +360,7 @@ mod tests {
             issued: 0,
             closing: false,
             turns: Default::default(),
+            accepted: Default::default(),
         };
         assert_eq!(state.take_group().len(), 2);
         let second = state.take_group();

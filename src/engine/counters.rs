@@ -52,6 +52,8 @@ pub(crate) struct Counters {
     pub commits: Counter,
     pub commit_records: Counter,
     pub groups: Counter,
+    pub log_copied_bytes: Counter,
+    pub output_copied_bytes: Counter,
     pub log_syncs: Counter,
     pub seal_syncs: Counter,
     pub flush_syncs: Counter,

@@ -189,6 +189,7 @@ impl Engine {
                         merge,
                     },
                     Ok(Some(summary)) => {
+                        self.counters.output_copied_bytes.add(merge.copied_bytes());
                         *scratch = Some(merge.into_scratch());
                         Phase::Sync {
                             kind,

@@ -159,6 +159,7 @@ impl Engine {
     pub fn run(&self, job: Job, quantum: u32) -> Result<Progress> {
         let _gate = self.gate.read();
         self.check_open("maintenance")?;
+        self.look_at_pressure();
         if !self.maintenance.lock().busy.insert(job) {
             return Ok(Progress::Nothing);
         }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Locks, in the order in which they may be taken: leader, flush, fold, manifest, commit, registry,
-//! residency, region. Only leader, flush, fold and manifest are held during I/O, and no reader takes one
+//! residency, pressure, region. Only leader, flush, fold and manifest are held during I/O, and no reader takes one
 //! of those.
 //!
 //! Poison: the first failed log or manifest write or sync, and the first failed directory sync, is kept;
@@ -27,6 +27,7 @@ pub(crate) mod jobs;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub(crate) mod open;
+pub(crate) mod pressure;
 pub(crate) mod read;
 pub(crate) mod recovery;
 pub(crate) mod registry;
@@ -46,6 +47,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log::LogIdentity;
 use crate::manifest::{KeyspaceEntry, ManifestWriter};
 use crate::memory::{Permit, Region};
+use crate::memory_stats::Accepted;
 use crate::memtable::{Memtable, MemtableOptions, MemtableWriter};
 use crate::options::Settings;
 use crate::segment::{FileTable, SegmentParameters};
@@ -58,6 +60,7 @@ use counters::Counters;
 use flush::FlushSlot;
 use fold::FoldSlot;
 use jobs::Maintenance;
+use pressure::PressureState;
 use registry::Registry;
 use residency::Residency;
 use version::{Generation, Version};
@@ -73,6 +76,8 @@ pub(crate) struct Sizes {
     pub log_bytes: u64,
     /// Region bytes reserved for the flush.
     pub scratch_bytes: u64,
+    /// Region bytes that stay whatever the memory pressure: with them every write comes through.
+    pub floor_bytes: u64,
     /// The most bytes of records in a segment.
     pub segment_bytes: u64,
 }
@@ -111,6 +116,8 @@ pub(crate) struct CommitState {
     pub closing: bool,
     /// Who waits for memory.
     pub turns: waiting::Turns,
+    /// What got in and what did not, by keyspace.
+    pub accepted: Accepted,
 }
 
 /// The inner state that all handles of one store share.
@@ -158,6 +165,7 @@ pub(crate) struct Engine {
     /// Raised when a job may have become runnable.
     pub work: Arc<jobs::WorkSignal>,
     pub counters: Counters,
+    pub pressure: PressureState,
     pub lock: Mutex<Option<Box<dyn LockGuard>>>,
     /// Held for reading by every job's quantum: closing waits for it.
     pub gate: RwLock<()>,

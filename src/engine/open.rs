@@ -20,6 +20,7 @@ use crate::engine::counters::Counters;
 use crate::engine::flush::FlushSlot;
 use crate::engine::fold::FoldSlot;
 use crate::engine::jobs::{Maintenance, WorkSignal};
+use crate::engine::pressure::PressureState;
 use crate::engine::recovery::Recovered;
 use crate::engine::registry::Registry;
 use crate::engine::residency::{FILTER_BITS_RESIDENT, Residency};
@@ -125,6 +126,7 @@ impl Engine {
                 issued: state.flushed_through,
                 closing: false,
                 turns: Default::default(),
+                accepted: Default::default(),
             }),
             registry: Mutex::new(Registry::default()),
             residency: Mutex::new(Residency::new(settings.filter_budget_bytes)),
@@ -147,6 +149,7 @@ impl Engine {
             progress: Signal::new(),
             stepped: Signal::new(),
             work: Arc::new(WorkSignal::default()),
+            pressure: PressureState::default(),
             counters: Counters::default(),
             lock: Mutex::new(Some(lock)),
             gate: RwLock::new(()),

@@ -116,6 +116,7 @@ impl Engine {
     /// `attended` ticket; any other is the background job's.
     pub fn submit(&self, prepared: &Prepared<'_>, asked: Asked) -> Submitted<Arc<TicketState>> {
         self.check_writable("submit")?;
+        self.look_at_pressure();
         let mut hold = None;
         for start in 0u32.. {
             if start == STARTS_BEFORE_HOLD {
@@ -127,6 +128,9 @@ impl Engine {
             let large = detached.is_some();
             match self.enqueue(prepared, &check, frame, detached, asked) {
                 Err(denied) => {
+                    if denied.cause.is_some() {
+                        self.count_refusal(prepared);
+                    }
                     if large && asked.place.is_none() {
                         // Somebody may have begun to wait since for what this one has just given back.
                         self.progress.raise();
@@ -159,6 +163,16 @@ impl Engine {
             place: None,
         };
         Ok(self.barrier(&mut commit, needs, Ok(needs), asked))
+    }
+
+    /// Counts a refused batch for each keyspace in it; its operations are in their order.
+    fn count_refusal(&self, prepared: &Prepared<'_>) {
+        let accepted = &mut self.commit.lock().accepted;
+        for same in prepared.ops.chunk_by(|a, b| a.keyspace == b.keyspace) {
+            if let Some(op) = same.first() {
+                accepted.refuse(op.keyspace);
+            }
+        }
     }
 
     fn check_accepting(&self, commit: &CommitState) -> Result<()> {
@@ -357,6 +371,10 @@ impl Engine {
             ticket: ticket.clone(),
         });
         commit.queue.push_back(queued);
+        for op in &frame.ops {
+            let record_bytes = record::encoded_len(op.key.len(), op.value.len()) as u64;
+            commit.accepted.add(op.keyspace, record_bytes);
+        }
         commit.issued = sequence;
         self.issued.store(sequence, Ordering::Release);
         if self.is_full(commit.open.as_ref()) {

@@ -67,6 +67,11 @@ impl KindFlush {
         Ok(None)
     }
 
+    /// Bytes copied into the output buffer so far.
+    pub fn copied_bytes(&self) -> u64 {
+        self.writer.copied_bytes()
+    }
+
     /// The writer's buffers, for the next one.
     pub fn into_scratch(self) -> SegmentScratch {
         self.writer.into_scratch()

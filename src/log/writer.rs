@@ -42,6 +42,8 @@ pub struct LogWriter {
     counted: Seal,
     sealed: bool,
     failed: Option<IoError>,
+    /// Bytes that went through the staging buffer.
+    staged_bytes: u64,
 }
 
 impl LogWriter {
@@ -56,6 +58,7 @@ impl LogWriter {
             counted: Seal::default(),
             sealed: false,
             failed: None,
+            staged_bytes: 0,
         }
     }
 
@@ -69,6 +72,11 @@ impl LogWriter {
     /// Where the next frame goes: the bytes used so far.
     pub fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// Bytes that were copied together so far; the rest was written from where it was.
+    pub fn staged_bytes(&self) -> u64 {
+        self.staged_bytes
     }
 
     /// Which log it is.
@@ -167,6 +175,7 @@ impl LogWriter {
             staging,
             limit,
             written: self.offset,
+            staged_bytes: 0,
         };
         let mut offset = self.offset;
         let result = frames
@@ -180,6 +189,7 @@ impl LogWriter {
                     .try_for_each(|piece| gather.push(piece))
             })
             .and_then(|()| gather.flush());
+        self.staged_bytes += gather.staged_bytes;
         staging.clear();
         self.failed = result.err();
         result?;
@@ -217,12 +227,13 @@ struct Gather<'a> {
     staging: &'a mut Vec<u8>,
     limit: usize,
     written: u64,
+    staged_bytes: u64,
 }
 
 impl Gather<'_> {
     fn push(&mut self, bytes: &[u8]) -> IoResult<()> {
         if self.staging.len() + bytes.len() <= self.limit {
-            self.staging.extend_from_slice(bytes);
+            self.stage(bytes);
             return Ok(());
         }
         self.flush()?;
@@ -231,9 +242,14 @@ impl Gather<'_> {
             write_all_at(self.file, bytes, self.written)?;
             self.written += bytes.len() as u64;
         } else {
-            self.staging.extend_from_slice(bytes);
+            self.stage(bytes);
         }
         Ok(())
+    }
+
+    fn stage(&mut self, bytes: &[u8]) {
+        self.staging.extend_from_slice(bytes);
+        self.staged_bytes += bytes.len() as u64;
     }
 
     fn flush(&mut self) -> IoResult<()> {
