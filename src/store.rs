@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::batch::{Batch, Prepared};
+use crate::batch::Batch;
 use crate::engine::Engine;
 use crate::engine::jobs::{self, EngineWork, Job, Progress};
 use crate::engine::submit::Asked;
@@ -25,6 +25,15 @@ use crate::value::Value;
 #[derive(Clone, Debug)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
+}
+
+/// What is done about a batch that finds no room.
+#[derive(Clone, Copy, Debug)]
+enum How {
+    /// It is refused.
+    Now { attended: bool },
+    /// It waits.
+    Wait,
 }
 
 /// One opening: the engine and the threads that work for it.
@@ -137,19 +146,43 @@ impl Store {
     /// Errors: `Busy` (memory is short now, or others wait for it), `TooLarge` (never fits), `Conflict`, `Refused`, `NoSpace`,
     /// `Poisoned`, `Closed`. Cost: one read or two per checked `WriteOnce` key that is not in memory.
     pub fn submit(&self, batch: Batch<'_>, durability: Durability) -> Result<Ticket> {
-        let prepared = self.engine().prepare(batch)?;
-        let asked = Asked {
-            durability,
-            attended: false,
-            place: None,
-        };
-        let state = self.submitted(&prepared, asked)?;
+        let state = self.enter(batch, durability, How::Now { attended: false })?;
         self.ticket(state)
     }
 
-    fn submitted(&self, prepared: &Prepared<'_>, asked: Asked) -> Result<Arc<TicketState>> {
-        let submitted = self.engine().submit(prepared, asked);
-        submitted.map_err(|denied| denied.error)
+    /// Prepares and submits a batch, with lists that the next one uses again.
+    fn enter(
+        &self,
+        batch: Batch<'_>,
+        durability: Durability,
+        how: How,
+    ) -> Result<Arc<TicketState>> {
+        let engine = self.engine();
+        let mut scratch = engine.scratch.take();
+        let prepared = engine.prepare(batch, &mut scratch)?;
+        let state = match how {
+            How::Now { attended } => {
+                let asked = Asked {
+                    durability,
+                    attended,
+                    place: None,
+                };
+                let submitted = engine.submit(&prepared, asked, &mut scratch);
+                submitted.map_err(|denied| denied.error)
+            }
+            How::Wait => engine.submit_waiting(&prepared, durability, &mut scratch),
+        };
+        scratch.keep(prepared);
+        engine.scratch.give(scratch);
+        state
+    }
+
+    /// Enters a batch and waits for its commit.
+    fn commit(&self, batch: Batch<'_>, durability: Durability, how: How) -> Result<Sequence> {
+        let state = self.enter(batch, durability, how)?;
+        let outcome = self.engine().wait_for(&state);
+        self.engine().scratch.give_ticket(state);
+        outcome
     }
 
     fn ticket(&self, state: Arc<TicketState>) -> Result<Ticket> {
@@ -176,21 +209,12 @@ impl Store {
     /// Errors: as [`submit`](Self::submit); `Busy` only after the deadline, or when no job that could
     /// make room is left to run.
     pub fn write(&self, batch: Batch<'_>, durability: Durability) -> Result<Sequence> {
-        let prepared = self.engine().prepare(batch)?;
-        let state = self.engine().submit_waiting(&prepared, durability)?;
-        self.ticket(state)?.wait()
+        self.commit(batch, durability, How::Wait)
     }
 
     /// As [`write`](Self::write), but `Busy` at once when memory is short or others wait for it.
     pub fn try_write(&self, batch: Batch<'_>, durability: Durability) -> Result<Sequence> {
-        let prepared = self.engine().prepare(batch)?;
-        let asked = Asked {
-            durability,
-            attended: true,
-            place: None,
-        };
-        let state = self.submitted(&prepared, asked)?;
-        self.ticket(state)?.wait()
+        self.commit(batch, durability, How::Now { attended: true })
     }
 
     /// Returns once everything submitted so far is on stable storage: at most one barrier.

@@ -349,10 +349,10 @@ impl Engine {
 
     fn flush_edit(&self, job: &mut FlushJob) -> Result<()> {
         let generation = job.generation.handle();
-        let mut changes = vec![
-            Change::NextGeneration(generation.number + 1),
-            Change::FlushedThrough(generation.last_sequence()),
-        ];
+        // These two, the spare log and its number, the dropped log, and a segment or two.
+        let mut changes = Vec::with_capacity(5 + job.outputs.len());
+        changes.push(Change::NextGeneration(generation.number + 1));
+        changes.push(Change::FlushedThrough(generation.last_sequence()));
         changes.extend(
             job.outputs
                 .iter()
@@ -367,7 +367,7 @@ impl Engine {
         changes.push(Change::DropLog {
             number: generation.log_number,
         });
-        self.edit_manifest(&changes)
+        self.edit_manifest_with(|_| changes)
     }
 
     /// One synced edit; rolls the manifest when it has grown. A failed write or sync poisons; `NoSpace`

@@ -32,6 +32,7 @@ pub(crate) mod read;
 pub(crate) mod recovery;
 pub(crate) mod registry;
 pub(crate) mod residency;
+pub(crate) mod scratch;
 pub(crate) mod sizes;
 pub(crate) mod states;
 pub(crate) mod submit;
@@ -63,6 +64,7 @@ use jobs::Maintenance;
 use pressure::PressureState;
 use registry::Registry;
 use residency::Residency;
+use scratch::ScratchPool;
 use version::{Generation, Version};
 
 /// Sizes that follow from the options, fixed at open.
@@ -166,6 +168,8 @@ pub(crate) struct Engine {
     pub work: Arc<jobs::WorkSignal>,
     pub counters: Counters,
     pub pressure: PressureState,
+    /// Memory that writes use again.
+    pub scratch: ScratchPool,
     pub lock: Mutex<Option<Box<dyn LockGuard>>>,
     /// Held for reading by every job's quantum: closing waits for it.
     pub gate: RwLock<()>,

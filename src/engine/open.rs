@@ -24,6 +24,7 @@ use crate::engine::pressure::PressureState;
 use crate::engine::recovery::Recovered;
 use crate::engine::registry::Registry;
 use crate::engine::residency::{FILTER_BITS_RESIDENT, Residency};
+use crate::engine::scratch::ScratchPool;
 use crate::engine::version::{Run, Version};
 use crate::engine::{CommitState, Engine, Sizes, sizes};
 use crate::env::{
@@ -150,6 +151,7 @@ impl Engine {
             stepped: Signal::new(),
             work: Arc::new(WorkSignal::default()),
             pressure: PressureState::default(),
+            scratch: ScratchPool::default(),
             counters: Counters::default(),
             lock: Mutex::new(Some(lock)),
             gate: RwLock::new(()),

@@ -9,6 +9,7 @@
 use crate::batch::{Batch, Expected, Limits, Prepared, PreparedOp};
 use crate::engine::commit::{CommitFrame, Queued};
 use crate::engine::read::{Hit, Reach};
+use crate::engine::scratch::Scratch;
 use crate::engine::states;
 use crate::engine::ticket::TicketState;
 use crate::engine::version::Generation;
@@ -20,7 +21,7 @@ use crate::memory::{Owner, Permit};
 use crate::memtable::{BatchShape, Detached, Memtable, MemtableWriter, Op, Refusal};
 use crate::options::Durability;
 use crate::sync::{Arc, MutexGuard, Ordering};
-use crate::types::{RecordKind, Sequence};
+use crate::types::{RecordKind, Sequence, emptied};
 
 /// After how many starts retirement is held off.
 const STARTS_BEFORE_HOLD: u32 = 2;
@@ -39,24 +40,25 @@ pub(crate) struct Asked {
 pub(crate) type Submitted<T> = std::result::Result<T, Denied>;
 
 impl Asked {
-    fn ticket(self) -> Arc<TicketState> {
-        match self.attended {
-            true => TicketState::attended(),
-            false => TicketState::new(),
+    fn ticket(self, engine: &Engine) -> Arc<TicketState> {
+        let ticket = engine.scratch.take_ticket();
+        if self.attended {
+            ticket.attend();
         }
+        ticket
     }
 }
 
 /// What the newest record of a checked key said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Verdict {
+pub(crate) struct Verdict {
     /// 0 when the key was never written.
     sequence: Sequence,
     outcome: Outcome,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+pub(crate) enum Outcome {
     /// No value: the put goes ahead.
     Free,
     /// The expected value is there.
@@ -101,20 +103,26 @@ impl Drop for Hold<'_> {
 
 impl Engine {
     /// Runs the batch's closures and folds its operations.
-    pub fn prepare<'a>(&self, batch: Batch<'a>) -> Result<Prepared<'a>> {
+    pub fn prepare<'a>(&self, batch: Batch<'a>, scratch: &mut Scratch) -> Result<Prepared<'a>> {
         self.check_writable("submit")?;
-        batch.prepare(&Limits {
+        let limits = Limits {
             hasher: *self.hasher,
             store: self.token,
             key_bytes_max: self.settings.key_bytes_max,
             records_max: self.settings.batch_records_max,
             frame_bytes_max: self.sizes.batch_bytes_max,
-        })
+        };
+        batch.prepare(&limits, scratch)
     }
 
     /// Gives the batch a place in the queue, or refuses it without effect. The caller waits for an
     /// `attended` ticket; any other is the background job's.
-    pub fn submit(&self, prepared: &Prepared<'_>, asked: Asked) -> Submitted<Arc<TicketState>> {
+    pub fn submit(
+        &self,
+        prepared: &Prepared<'_>,
+        asked: Asked,
+        scratch: &mut Scratch,
+    ) -> Submitted<Arc<TicketState>> {
         self.check_writable("submit")?;
         self.look_at_pressure();
         let mut hold = None;
@@ -122,11 +130,23 @@ impl Engine {
             if start == STARTS_BEFORE_HOLD {
                 hold = Some(Hold::take(self));
             }
-            let check = self.first_look(prepared)?;
-            let frame = Frame::of(prepared, &check);
-            let detached = self.encode_outside(&frame, asked)?;
-            let large = detached.is_some();
-            match self.enqueue(prepared, &check, frame, detached, asked) {
+            let check = self.first_look(prepared, std::mem::take(&mut scratch.verdicts))?;
+            let frame = Frame::of(prepared, &check, emptied(std::mem::take(&mut scratch.ops)));
+            let enqueued = self.encode_outside(&frame, asked).map(|detached| {
+                let large = detached.is_some();
+                let memories = &mut scratch.memories;
+                (
+                    large,
+                    self.enqueue(prepared, &check, &frame, detached, asked, memories),
+                )
+            });
+            scratch.ops = emptied(frame.ops);
+            scratch.verdicts = check.verdicts;
+            let (large, enqueued) = match enqueued {
+                Ok(enqueued) => enqueued,
+                Err(denied) => (false, Err(denied)),
+            };
+            match enqueued {
                 Err(denied) => {
                     if denied.cause.is_some() {
                         self.count_refusal(prepared);
@@ -189,10 +209,11 @@ impl Engine {
         }
     }
 
-    fn first_look(&self, prepared: &Prepared<'_>) -> Result<Check> {
+    fn first_look(&self, prepared: &Prepared<'_>, mut verdicts: Vec<Verdict>) -> Result<Check> {
         // The position is read first: all that was submitted up to it is found below.
         let position = self.issued.load(Ordering::Acquire);
-        let mut verdicts = vec![UNCHECKED; prepared.ops.len()];
+        verdicts.clear();
+        verdicts.resize(prepared.ops.len(), UNCHECKED);
         if prepared.ops.iter().all(|op| op.expected.is_none()) {
             return Ok(Check { verdicts, position });
         }
@@ -233,13 +254,16 @@ impl Engine {
         &self,
         prepared: &Prepared<'_>,
         check: &Check,
-        frame: Frame<'_, '_>,
+        frame: &Frame<'_, '_>,
         detached: Option<Detached>,
         asked: Asked,
+        memories: &mut Vec<Arc<Memtable>>,
     ) -> Submitted<Enqueued> {
         let mut commit = self.commit.lock();
         self.check_accepting(&commit)?;
-        if !self.second_look(prepared, check) {
+        let stands = self.second_look(prepared, check, memories);
+        memories.clear();
+        if !stands {
             return Ok(Enqueued::Changed);
         }
         let conflicts = check
@@ -261,18 +285,23 @@ impl Engine {
             let ticket = self.barrier(&mut commit, newest, Ok(newest), asked);
             return Ok(Enqueued::Done(ticket));
         }
-        self.append(&mut commit, &frame, detached, asked)
+        self.append(&mut commit, frame, detached, asked)
             .map(Enqueued::Done)
     }
 
-    /// Whether the first look still stands, from memory alone.
-    fn second_look(&self, prepared: &Prepared<'_>, check: &Check) -> bool {
+    /// Whether the first look still stands, from memory alone. `memories` is an empty list.
+    fn second_look(
+        &self,
+        prepared: &Prepared<'_>,
+        check: &Check,
+        memories: &mut Vec<Arc<Memtable>>,
+    ) -> bool {
         if prepared.ops.iter().all(|op| op.expected.is_none()) {
             return true;
         }
-        let Some(memories) = self.memories_after(check.position) else {
+        if !self.memories_after(check.position, memories) {
             return false;
-        };
+        }
         prepared
             .ops
             .iter()
@@ -292,22 +321,26 @@ impl Engine {
             })
     }
 
-    /// The memtables, newest first, of all generations that took commits after `position`; `None` if one
+    /// Lists the memtables, newest first, of all generations that took commits after `position`; false if one
     /// has left memory. Installed generations that still linger count: no list misses one, because both
     /// lists change under the registry lock.
-    fn memories_after(&self, position: Sequence) -> Option<Vec<Arc<Memtable>>> {
+    fn memories_after(&self, position: Sequence, memories: &mut Vec<Arc<Memtable>>) -> bool {
         let registry = self.registry.lock();
         if self.retired_through.load(Ordering::Acquire) > position {
-            return None;
+            return false;
         }
         let version = self.version.load();
         let all = version
             .generations
             .iter()
             .chain(registry.lingering.iter().rev());
-        all.filter(|generation| generation.last_sequence() > position)
-            .map(|generation: &Arc<Generation>| generation.memory().clone())
-            .collect()
+        for generation in all.filter(|generation| generation.last_sequence() > position) {
+            match generation.memory().as_ref() {
+                Some(memory) => memories.push(memory.clone()),
+                None => return false,
+            }
+        }
+        true
     }
 
     /// Appends the frame to the open generation, sealing and opening one where the limits say so. All
@@ -359,7 +392,7 @@ impl Engine {
         open.records += records;
         open.bytes += bytes;
         open.handle.set_last_sequence(sequence);
-        let ticket = asked.ticket();
+        let ticket = asked.ticket(self);
         let queued = Queued::Commit(CommitFrame {
             sequence,
             memory: open.memory.clone(),
@@ -529,7 +562,7 @@ impl Engine {
         if satisfied {
             return TicketState::resolved(outcome);
         }
-        let ticket = asked.ticket();
+        let ticket = asked.ticket(self);
         commit.queue.push_back(Queued::Barrier {
             needs,
             outcome,
@@ -573,11 +606,12 @@ struct Frame<'p, 'a> {
 }
 
 impl<'p, 'a> Frame<'p, 'a> {
-    fn of(prepared: &'p Prepared<'a>, check: &Check) -> Self {
+    /// The frame, its operations in an empty list.
+    fn of(prepared: &'p Prepared<'a>, check: &Check, mut ops: Vec<Op<'p>>) -> Self {
         let written = |op: &&'p PreparedOp<'a>, verdict: &Verdict| {
             !(matches!(op.expected, Some(Expected::Own)) && verdict.outcome == Outcome::Same)
         };
-        let mut ops = Vec::with_capacity(prepared.ops.len());
+        ops.reserve(prepared.ops.len());
         let (mut payload_len, mut payload_crc) = (0, 0);
         for (op, verdict) in prepared.ops.iter().zip(&check.verdicts) {
             if !written(&op, verdict) {

@@ -22,6 +22,7 @@ use std::time::Duration;
 use crate::batch::Prepared;
 use crate::engine::jobs::QUANTUM_DEFAULT;
 use crate::engine::registry::Registry;
+use crate::engine::scratch::Scratch;
 use crate::engine::submit::Asked;
 use crate::engine::ticket::TicketState;
 use crate::engine::version::Generation;
@@ -149,6 +150,7 @@ impl Engine {
         &self,
         prepared: &Prepared<'_>,
         durability: Durability,
+        scratch: &mut Scratch,
     ) -> Result<Arc<TicketState>> {
         let now = self.env.clock.monotonic();
         let deadline = now.saturating_add(self.settings.write_deadline);
@@ -160,7 +162,7 @@ impl Engine {
                 attended: true,
                 place: place.as_ref().map(|place| place.number),
             };
-            match self.submit(prepared, asked) {
+            match self.submit(prepared, asked, scratch) {
                 Ok(ticket) => return Ok(ticket),
                 Err(Denied { error, cause }) => {
                     let Some(cause) = cause else {

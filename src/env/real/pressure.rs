@@ -19,7 +19,8 @@
     reason = "the real backend is where the system's files are read"
 )]
 
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -94,17 +95,26 @@ impl Pressure for RealPressure {
     }
 }
 
-/// Where pressure is told.
+/// Where pressure is told. Paths are made once, and files read into a buffer on the stack: whoever asks may
+/// be a writer, which takes nothing from the heap.
 #[derive(Debug)]
 struct Sources {
-    /// Groups with the names of their files.
-    groups: Vec<(PathBuf, &'static Names)>,
+    groups: Vec<Group>,
     /// Stall times.
     stalls: Vec<PathBuf>,
 }
 
-/// The files of a group.
+/// The files of a control group.
 #[derive(Debug)]
+struct Group {
+    usage: PathBuf,
+    limits: Vec<PathBuf>,
+    stat: PathBuf,
+    /// The line of `stat` for what the page cache can drop.
+    inactive: &'static str,
+}
+
+/// How a version of control groups names them.
 struct Names {
     usage: &'static str,
     limits: &'static [&'static str],
@@ -123,15 +133,49 @@ const V1: Names = Names {
     inactive: "total_inactive_file",
 };
 
+/// The start of a file, as text. What is wanted stands in the first lines of each.
+struct Text {
+    bytes: [u8; 4096],
+    len: usize,
+}
+
+impl Text {
+    /// What can be read of it; nothing of a file that is not there.
+    fn of(path: &Path) -> Self {
+        let mut text = Self {
+            bytes: [0; 4096],
+            len: 0,
+        };
+        if let Ok(mut file) = File::open(path) {
+            while let Ok(count @ 1..) = file.read(&mut text.bytes[text.len..]) {
+                text.len += count;
+            }
+        }
+        text
+    }
+
+    fn as_str(&self) -> &str {
+        let bytes = &self.bytes[..self.len];
+        match std::str::from_utf8(bytes) {
+            Ok(text) => text,
+            Err(error) => std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default(),
+        }
+    }
+
+    fn number(&self) -> Option<u64> {
+        self.as_str().trim().parse().ok()
+    }
+}
+
 impl Sources {
     fn find(root: &Path) -> Self {
         let mut sources = Self {
             groups: Vec::new(),
             stalls: vec![root.join("proc/pressure/memory")],
         };
-        let own = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+        let own = Text::of(&root.join("proc/self/cgroup"));
         let mounts = root.join("sys/fs/cgroup");
-        for line in own.lines() {
+        for line in own.as_str().lines() {
             // number:controllers:path; version 2 has no controllers.
             let mut parts = line.splitn(3, ':');
             let (Some(_), Some(controllers), Some(path)) =
@@ -153,14 +197,19 @@ impl Sources {
 
     /// Adds a group and those above it. In a container the path may be the host's, which is not there: the
     /// mount itself is the group then.
-    fn add(&mut self, mount: &Path, path: &str, names: &'static Names) {
+    fn add(&mut self, mount: &Path, path: &str, names: &Names) {
         let own = mount.join(path.trim_start_matches('/'));
         for group in own.ancestors().take(GROUPS_MAX) {
             if !group.starts_with(mount) {
                 break;
             }
             if group.join(names.usage).is_file() {
-                self.groups.push((group.to_path_buf(), names));
+                self.groups.push(Group {
+                    usage: group.join(names.usage),
+                    limits: names.limits.iter().map(|name| group.join(name)).collect(),
+                    stat: group.join("memory.stat"),
+                    inactive: names.inactive,
+                });
                 self.stalls.push(group.join("memory.pressure"));
             }
         }
@@ -168,34 +217,32 @@ impl Sources {
 
     /// The worst of what all of them say.
     fn level(&self) -> PressureLevel {
-        let groups = self
-            .groups
-            .iter()
-            .map(|(group, names)| group_level(group, names));
+        let groups = self.groups.iter().map(Group::level);
         let stalls = self.stalls.iter().map(|file| stall_level(file));
         groups.chain(stalls).max().unwrap_or_default()
     }
 }
 
-fn group_level(group: &Path, names: &Names) -> PressureLevel {
-    let number = |name: &str| {
-        let text = fs::read_to_string(group.join(name)).ok()?;
-        text.trim().parse::<u64>().ok()
-    };
-    // "max", and v1's largest number, mean that there is none.
-    let limits = names.limits.iter().filter_map(|name| number(name));
-    let Some(limit) = limits.filter(|limit| *limit < 1 << 60).min() else {
-        return PressureLevel::Normal;
-    };
-    let Some(usage) = number(names.usage) else {
-        return PressureLevel::Normal;
-    };
-    let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
-    let used = usage.saturating_sub(field(&stat, names.inactive).unwrap_or(0));
-    match used.saturating_mul(100) / limit.max(1) {
-        percent if percent >= CRITICAL_PERCENT => PressureLevel::Critical,
-        percent if percent >= HIGH_PERCENT => PressureLevel::High,
-        _ => PressureLevel::Normal,
+impl Group {
+    fn level(&self) -> PressureLevel {
+        // "max", and v1's largest number, mean that there is none.
+        let limits = self
+            .limits
+            .iter()
+            .filter_map(|file| Text::of(file).number());
+        let Some(limit) = limits.filter(|limit| *limit < 1 << 60).min() else {
+            return PressureLevel::Normal;
+        };
+        let Some(usage) = Text::of(&self.usage).number() else {
+            return PressureLevel::Normal;
+        };
+        let stat = Text::of(&self.stat);
+        let used = usage.saturating_sub(field(stat.as_str(), self.inactive).unwrap_or(0));
+        match used.saturating_mul(100) / limit.max(1) {
+            percent if percent >= CRITICAL_PERCENT => PressureLevel::Critical,
+            percent if percent >= HIGH_PERCENT => PressureLevel::High,
+            _ => PressureLevel::Normal,
+        }
     }
 }
 
@@ -207,9 +254,10 @@ fn field(text: &str, name: &str) -> Option<u64> {
 }
 
 fn stall_level(file: &Path) -> PressureLevel {
-    let text = fs::read_to_string(file).unwrap_or_default();
+    let text = Text::of(file);
     let share = |kind: &str| {
-        let line = text.lines().find(|line| line.starts_with(kind))?;
+        let mut lines = text.as_str().lines();
+        let line = lines.find(|line| line.starts_with(kind))?;
         let average = line
             .split(' ')
             .find_map(|part| part.strip_prefix("avg10="))?;
@@ -226,6 +274,8 @@ fn stall_level(file: &Path) -> PressureLevel {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::env::manual::ManualClock;
     use PressureLevel::{Critical, High, Normal};
