@@ -1,6 +1,11 @@
 //! What writing takes from the heap, counted at the allocator and told apart by where in a write's life it
 //! is taken.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "whether each allocation's place is printed is asked of the environment"
+)]
+
 mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -183,7 +183,9 @@ impl Engine {
             }
             Err(cause) => {
                 drop(leader);
-                group.drain(..).for_each(|queued| queued.fail(&cause));
+                for queued in group.drain(..) {
+                    queued.fail(&cause);
+                }
                 self.scratch.give_group(group);
                 self.call_next_leader();
                 Err(cause)
@@ -260,13 +262,13 @@ impl Engine {
         };
         let staged_bytes = log.staged_bytes();
         log.append_frames(frames, staging)?;
-        let sealed = match seal {
-            true => log.seal(durable_through, staging),
-            false => Ok(()),
-        };
         let copied_bytes = log.staged_bytes() - staged_bytes;
         self.counters.log_copied_bytes.add(copied_bytes);
-        sealed
+        if seal {
+            log.seal(durable_through, staging)
+        } else {
+            Ok(())
+        }
     }
 
     /// Makes the group's commits visible, in order, and hands a sealed generation over: what has an
