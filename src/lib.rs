@@ -59,6 +59,7 @@ mod iter;
 #[cfg(test)]
 mod iter_tests;
 mod keyspace;
+mod memory_stats;
 mod options;
 mod snapshot;
 mod stats;
@@ -91,9 +92,13 @@ pub use engine::ticket::Ticket;
 pub use error::{Error, ErrorKind, PinInfo, Result};
 pub use iter::Iter;
 pub use keyspace::{Keyspace, KeyspaceInfo};
+pub use memory::{BufferCounts, KeptCounts, PermitCounts};
+pub use memory_stats::{
+    BufferStats, CallerStats, CopyStats, KeptStats, KeyspaceMemory, MemoryCounters, PressureStats,
+};
 pub use options::{Background, Durability, Fold, KeyspaceOptions, Options};
 pub use snapshot::Snapshot;
-pub use stats::{Audit, Cut, MemoryStats, OpenReport, RunAudit, Stats};
+pub use stats::{Audit, Cut, MemoryStats, OpenReport, RunAudit, StallStats, Stats};
 pub use store::Store;
 pub use types::{KeyspaceId, KeyspaceKind, Sequence};
 pub use value::Value;

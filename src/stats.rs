@@ -1,11 +1,15 @@
 //! What a store says of itself: the open report, statistics, and the exact audit.
 
+use std::time::Duration;
+
 use crate::engine::Engine;
 use crate::engine::commit::Queued;
+use crate::engine::waiting::StallCause;
 use crate::env::FileName;
 use crate::error::PinInfo;
 use crate::keyspace::KeyspaceInfo;
 use crate::memory::Owner;
+use crate::memory_stats::{MemoryCounters, PressureStats};
 use crate::sync::Ordering;
 use crate::types::{KeyspaceKind, Sequence};
 use crate::window::Window;
@@ -72,6 +76,28 @@ pub struct MemoryStats {
     pub reserved_bytes: u64,
 }
 
+/// What `write` waited for. The counts by cause add up to [`Stats::stalls`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StallStats {
+    /// Calls of `write` that did not go ahead at once.
+    pub writes: u64,
+    /// How long all of them together stood in the queue.
+    pub time: Duration,
+    /// Writers in the queue now.
+    pub waiting: u64,
+    /// Times that bytes of the write region were short and jobs could give some back.
+    pub memory: u64,
+    /// Times that snapshots or iterators kept what was missing.
+    pub pins: u64,
+    /// Times that every log waited for its flush.
+    pub log_slot: u64,
+    /// Times that the disk had no room for another log.
+    pub spare_log: u64,
+    /// Times that others had come first.
+    pub turn: u64,
+}
+
 /// Counters since the opening, and sizes now.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -86,6 +112,10 @@ pub struct Stats {
     pub memory: MemoryStats,
     /// The most of the write region that was owned at once since the opening.
     pub memory_high_water_bytes: u64,
+    /// Who took how much of it, what was reused, kept and let go, and copies.
+    pub memory_counters: MemoryCounters,
+    /// Memory pressure.
+    pub pressure: PressureStats,
     /// Filter bytes in memory.
     pub filter_bytes: u64,
     /// The most that filters may take.
@@ -174,6 +204,8 @@ pub struct Stats {
     pub busy: u64,
     /// Times that `write` had to wait or help.
     pub stalls: u64,
+    /// Why, and for how long.
+    pub stalled: StallStats,
     /// Files removed.
     pub unlinks: u64,
     /// Removals that failed and are tried again.
@@ -289,6 +321,21 @@ impl Engine {
         })
     }
 
+    fn stall_stats(&self) -> StallStats {
+        let counters = &self.counters;
+        let by = |cause: StallCause| counters.stalls_by_cause[cause as usize].get();
+        StallStats {
+            writes: counters.stalled_writes.get(),
+            time: Duration::from_nanos(counters.stall_ns.get()),
+            waiting: self.commit.lock().turns.len() as u64,
+            memory: by(StallCause::Memory),
+            pins: by(StallCause::Pins),
+            log_slot: by(StallCause::LogSlot),
+            spare_log: by(StallCause::SpareLog),
+            turn: by(StallCause::Turn),
+        }
+    }
+
     pub(crate) fn stats(&self) -> Stats {
         let version = self.version.load();
         let counters = &self.counters;
@@ -326,6 +373,8 @@ impl Engine {
             pins,
             pinned_bytes: memory.pinned_bytes,
             memory,
+            memory_counters: self.memory_counters(),
+            pressure: self.pressure_stats(),
             memory_high_water_bytes: ledger.total_bytes() - ledger.free_bytes_min(),
             filter_bytes,
             filter_budget_bytes,
@@ -387,6 +436,7 @@ impl Engine {
             submit_restarts: counters.submit_restarts.get(),
             busy: counters.busy.get(),
             stalls: counters.stalls.get(),
+            stalled: self.stall_stats(),
             unlinks: counters.unlinks.get(),
             unlink_failures: counters.unlink_failures.get(),
             filter_loads: counters.filter_loads.get(),

@@ -3,6 +3,6 @@
 pub use sealstone::env::Env;
 pub use sealstone::env::counting::{Counters, Counts};
 pub use sealstone::{
-    Batch, Durability, Error, Iter, Keyspace, KeyspaceKind, KeyspaceOptions, MemoryStats, Options,
-    Result, Store, VerifyReport,
+    Batch, BufferStats, CallerStats, Durability, Error, Iter, KeptStats, Keyspace, KeyspaceKind,
+    KeyspaceOptions, Options, PinInfo, Result, Stats, Store, VerifyReport,
 };

@@ -3,11 +3,11 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use sealstone::env::{Env, FileKind, FileName};
+use sealstone::env::{Env, FileKind, FileName, PressureLevel};
 use sealstone::types::KeyspaceKind;
 use sealstone::{
-    Audit, Batch, Durability, Error, ErrorKind, Fold, Iter, Keyspace, KeyspaceOptions, Options,
-    Snapshot, Store, Ticket, Value,
+    Audit, Batch, Durability, Error, ErrorKind, Fold, Iter, Job, Keyspace, KeyspaceOptions,
+    Options, Snapshot, Stats, Store, Ticket, Value,
 };
 
 use crate::choices::{Choices, Purpose};
@@ -399,7 +399,8 @@ impl Subject for SimStore {
     }
 
     fn at_rest(&self, disk: &SimDisk) -> Result<(), (&'static str, String)> {
-        check_at_rest(&self.store.audit(), disk)
+        check_at_rest(&self.store.audit(), disk)?;
+        check_pressure(&self.store)
     }
 
     fn check_readers(&self, (views, walks): (usize, usize)) -> Result<(), (&'static str, String)> {
@@ -500,6 +501,51 @@ pub fn check_at_rest(audit: &Audit, disk: &SimDisk) -> Result<(), (&'static str,
         let lingering = &audit.lingering;
         let what = format!("{kept} bytes are kept for nobody, generations {lingering:?} linger");
         return Err(("S13", what));
+    }
+    Ok(())
+}
+
+/// Looks at the pressure after which nothing may be kept beyond its limit.
+const LOOKS_MAX: u32 = 256;
+
+/// Under the worst memory pressure the floor stays, and what is kept for reuse beyond it goes within few
+/// steps. What the environment said counts again afterwards.
+fn check_pressure(store: &Store) -> Result<(), (&'static str, String)> {
+    let buffers = |stats: &Stats| {
+        let counters = &stats.memory_counters;
+        let live: u64 = counters
+            .buffers
+            .iter()
+            .map(|one| one.counts.live_bytes)
+            .sum();
+        let kept: u64 = counters.kept.iter().map(|one| one.counts.kept_bytes).sum();
+        (live, kept)
+    };
+    let (live, kept) = buffers(&store.stats());
+    let total = store.stats().memory.total_bytes;
+    if live + kept > total {
+        let what = format!("{live} bytes of buffers and {kept} kept, of {total}");
+        return Err(("S13", what));
+    }
+    store.set_pressure(Some(PressureLevel::Critical));
+    for _ in 0..LOOKS_MAX {
+        // Any job takes a look; there is nothing to do for this one.
+        let _ = store.run(Job::Retire, 1);
+    }
+    let stats = store.stats();
+    store.set_pressure(None);
+    let limit = stats.pressure.region_limit_bytes;
+    let (live, kept) = buffers(&stats);
+    if kept > 0 && live + kept > limit {
+        let what = format!("{kept} bytes are kept beside {live} although {limit} is the limit");
+        return Err(("S13", what));
+    }
+    if limit < stats.pressure.region_floor_bytes {
+        let floor = stats.pressure.region_floor_bytes;
+        return Err((
+            "S19",
+            format!("a limit of {limit} bytes is below the floor of {floor}"),
+        ));
     }
     Ok(())
 }

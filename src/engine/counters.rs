@@ -1,5 +1,6 @@
 //! Counters: always on, relaxed, read by `stats()`.
 
+use crate::engine::waiting::StallCause;
 use crate::segment::ReadCounts;
 use crate::sync::{AtomicU64, Ordering, StaticUsize};
 
@@ -54,6 +55,8 @@ pub(crate) struct Counters {
     pub commits: Counter,
     pub commit_records: Counter,
     pub groups: Counter,
+    pub log_copied_bytes: Counter,
+    pub output_copied_bytes: Counter,
     pub log_syncs: Counter,
     pub seal_syncs: Counter,
     pub flush_syncs: Counter,
@@ -63,6 +66,9 @@ pub(crate) struct Counters {
     pub submit_restarts: Counter,
     pub busy: Counter,
     pub stalls: Counter,
+    pub stalls_by_cause: [Counter; StallCause::ALL.len()],
+    pub stalled_writes: Counter,
+    pub stall_ns: Counter,
     pub unlinks: Counter,
     pub unlink_failures: Counter,
     pub filter_reads: Counter,

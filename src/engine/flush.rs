@@ -201,6 +201,7 @@ impl Engine {
                         merge,
                     },
                     Ok(Some(summary)) => {
+                        self.counters.output_copied_bytes.add(merge.copied_bytes());
                         *scratch = Some(merge.into_scratch());
                         Phase::Window {
                             kind,
@@ -380,10 +381,10 @@ impl Engine {
 
     fn flush_edit(&self, job: &mut FlushJob) -> Result<()> {
         let generation = job.generation.handle();
-        let mut changes = vec![
-            Change::NextGeneration(generation.number + 1),
-            Change::FlushedThrough(generation.last_sequence()),
-        ];
+        // These two, the spare log and its number, the dropped log, and a segment or two.
+        let mut changes = Vec::with_capacity(5 + job.outputs.len());
+        changes.push(Change::NextGeneration(generation.number + 1));
+        changes.push(Change::FlushedThrough(generation.last_sequence()));
         changes.extend(
             job.outputs
                 .iter()
@@ -398,7 +399,7 @@ impl Engine {
         changes.push(Change::DropLog {
             number: generation.log_number,
         });
-        self.edit_manifest(&changes)
+        self.edit_manifest_with(|_| changes)
     }
 
     /// One synced edit; rolls the manifest when it has grown. A failed write or sync poisons; `NoSpace`

@@ -167,6 +167,7 @@ impl Engine {
     pub fn run(&self, job: Job, quantum: u32) -> Result<Progress> {
         let _gate = self.gate.read();
         self.check_open("maintenance")?;
+        self.look_at_pressure();
         if !self.maintenance.lock().busy.insert(job) {
             return Ok(Progress::Nothing);
         }
@@ -439,9 +440,4 @@ impl Work for EngineWork {
             engine.poison(&Error::new(ErrorKind::Io, "maintenance", detail));
         }
     }
-}
-
-/// Whether a writer may wait for this to pass.
-pub(crate) fn may_pass(kind: &ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Busy { .. } | ErrorKind::NoSpace)
 }

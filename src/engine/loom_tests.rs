@@ -11,6 +11,8 @@
 //! * `loom_a_ticket_taken_up_late_is_led`: attending without the commit lock.
 //! * `loom_what_is_visible_can_be_read`: `visible` stored Relaxed; a probe slot stored Relaxed.
 //! * `loom_readers_beside_an_installing_flush`: the memory given up before the runs are named.
+//! * `loom_who_waits_for_memory_comes_through`: a dropped pin or a left place that raises nothing; the count
+//!   of `progress` read after the submit.
 //! * `loom_a_pin_and_the_retirement_never_miss_each_other`: bound and version read before the registry
 //!   lock is taken; a retirement that looks at no pin.
 //!
@@ -18,10 +20,10 @@
 //! before the memtable publishes (its records can be found from the append on).
 
 use crate::engine::jobs::Job;
-use crate::env::Env;
+use crate::env::{Driver, DriverHandle, Env, IoResult, Work};
 use crate::sync::Arc;
 use crate::sync::loom_tests::{Parking, explore};
-use crate::{Batch, Durability, Keyspace, KeyspaceOptions, Options, Store};
+use crate::{Background, Batch, Durability, Keyspace, KeyspaceOptions, Options, Store};
 
 const KEY: &[u8] = b"key";
 
@@ -169,5 +171,54 @@ fn loom_a_pin_and_the_retirement_never_miss_each_other() {
         assert_eq!(store.audit().memory.pinned_bytes, 0);
         assert_eq!(see(&records), 2);
         seen.saw(bound as usize - 1);
+    });
+}
+
+/// Threads that never come: who waits does all the jobs.
+#[derive(Debug)]
+struct Nobody;
+
+impl Driver for Nobody {
+    fn start(&self, _: usize, _: Arc<dyn Work>) -> IoResult<Box<dyn DriverHandle>> {
+        Ok(Box::new(Self))
+    }
+}
+
+impl DriverHandle for Nobody {
+    fn join(&self) {}
+}
+
+#[test]
+fn loom_who_waits_for_memory_comes_through() {
+    explore("waiting writers", 1, 2, |seen| {
+        let mut env = Env::in_memory();
+        env.clock = Arc::new(Parking);
+        env.driver = Some(Arc::new(Nobody));
+        let options = Options::tiny()
+            .pinned_generations_max(0)
+            .background(Background::Threads(1));
+        let store = Store::open_with(env, options).expect("opens");
+        let records = store
+            .keyspace("records", KeyspaceOptions::mutable())
+            .expect("creates");
+        let mut snapshots = Vec::new();
+        for _ in 0..2 {
+            put(&records, "1");
+            snapshots.push(store.snapshot().expect("a snapshot"));
+            put(&records, "2");
+            store.seal().expect("seals");
+            store.drain().expect("drains");
+        }
+        let writers = ["7", "8"].map(|value| {
+            let there = records.clone();
+            loom::thread::spawn(move || put(&there, value))
+        });
+        drop(snapshots);
+        let [first, second] = writers.map(|writer| writer.join().expect("ends"));
+        assert_eq!(first + second, 5 + 6);
+        let stalled = store.stats().stalled;
+        assert_eq!(stalled.waiting, 0);
+        assert_eq!(see(&records), if first > second { 7 } else { 8 });
+        seen.saw(usize::from(stalled.writes > 0));
     });
 }

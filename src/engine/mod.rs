@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Locks, in the order in which they may be taken: leader, flush, fold, fill, manifest, commit, registry,
-//! residency, region, the window's. Only leader, flush, fold, fill and manifest are held during I/O, and no
-//! reader takes one of those.
+//! residency, pressure, region, the window's. Only leader, flush, fold, fill and manifest are held during I/O,
+//! and no reader takes one of those.
 //!
 //! Poison: the first failed log or manifest write or sync, and the first failed directory sync, is kept;
 //! from then on nothing is written, installed or unlinked, and every write answers with it.
@@ -27,10 +27,12 @@ pub(crate) mod jobs;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub(crate) mod open;
+pub(crate) mod pressure;
 pub(crate) mod read;
 pub(crate) mod recovery;
 pub(crate) mod registry;
 pub(crate) mod residency;
+pub(crate) mod scratch;
 pub(crate) mod sizes;
 pub(crate) mod states;
 pub(crate) mod submit;
@@ -38,6 +40,7 @@ pub(crate) mod ticket;
 pub(crate) mod verify;
 pub(crate) mod version;
 pub(crate) mod window;
+pub(crate) mod waiting;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -46,6 +49,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log::LogIdentity;
 use crate::manifest::{KeyspaceEntry, ManifestWriter};
 use crate::memory::{Permit, Region};
+use crate::memory_stats::Accepted;
 use crate::memtable::{Memtable, MemtableOptions, MemtableWriter};
 use crate::options::Settings;
 use crate::segment::{FileTable, SegmentParameters};
@@ -59,8 +63,10 @@ use counters::Counters;
 use flush::FlushSlot;
 use fold::FoldSlot;
 use jobs::Maintenance;
+use pressure::PressureState;
 use registry::Registry;
 use residency::Residency;
+use scratch::ScratchPool;
 use version::{Generation, Version};
 use window::FillJob;
 
@@ -75,6 +81,8 @@ pub(crate) struct Sizes {
     pub log_bytes: u64,
     /// Region bytes reserved for the flush.
     pub scratch_bytes: u64,
+    /// Region bytes that stay whatever the memory pressure: with them every write comes through.
+    pub floor_bytes: u64,
     /// The most bytes of records in a segment.
     pub segment_bytes: u64,
 }
@@ -111,6 +119,10 @@ pub(crate) struct CommitState {
     /// The last sequence given out.
     pub issued: Sequence,
     pub closing: bool,
+    /// Who waits for memory.
+    pub turns: waiting::Turns,
+    /// What got in and what did not, by keyspace.
+    pub accepted: Accepted,
 }
 
 /// The inner state that all handles of one store share.
@@ -152,14 +164,17 @@ pub(crate) struct Engine {
     pub next_number: AtomicU64,
     pub poison: OnceLock<Error>,
     pub closed: AtomicBool,
-    /// Raised when a generation retires or a spare log is made, or the store fails or closes. Not when
-    /// others give memory back otherwise: see `Store::write`.
+    /// Raised when a generation retires, a spare log is made, a pin goes, a writer no longer waits, or the
+    /// store fails or closes. Not when others give memory back otherwise: see `waiting`.
     pub progress: Signal,
     /// Raised when a quantum of a job has ended.
     pub stepped: Signal,
     /// Raised when a job may have become runnable.
     pub work: Arc<jobs::WorkSignal>,
     pub counters: Counters,
+    pub pressure: PressureState,
+    /// Memory that writes use again.
+    pub scratch: ScratchPool,
     pub lock: Mutex<Option<Box<dyn LockGuard>>>,
     /// Held for reading by every job's quantum: closing waits for it.
     pub gate: RwLock<()>,

@@ -20,9 +20,11 @@ use crate::engine::counters::Counters;
 use crate::engine::flush::FlushSlot;
 use crate::engine::fold::FoldSlot;
 use crate::engine::jobs::{Maintenance, WorkSignal};
+use crate::engine::pressure::PressureState;
 use crate::engine::recovery::Recovered;
 use crate::engine::registry::Registry;
 use crate::engine::residency::{FILTER_BITS_RESIDENT, Residency};
+use crate::engine::scratch::ScratchPool;
 use crate::engine::version::{Run, Version};
 use crate::engine::{CommitState, Engine, Sizes, sizes};
 use crate::env::{
@@ -125,6 +127,8 @@ impl Engine {
                 next_generation: state.next_generation,
                 issued: state.flushed_through,
                 closing: false,
+                turns: Default::default(),
+                accepted: Default::default(),
             }),
             registry: Mutex::new(Registry::default()),
             residency: Mutex::new(Residency::new(settings.filter_budget_bytes)),
@@ -149,6 +153,8 @@ impl Engine {
             progress: Signal::new(),
             stepped: Signal::new(),
             work: Arc::new(WorkSignal::default()),
+            pressure: PressureState::default(),
+            scratch: ScratchPool::default(),
             counters: Counters::default(),
             lock: Mutex::new(Some(lock)),
             gate: RwLock::new(()),

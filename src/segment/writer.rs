@@ -185,6 +185,11 @@ impl SegmentWriter {
         self.counts.records
     }
 
+    /// Bytes that were copied into the output buffer so far.
+    pub const fn copied_bytes(&self) -> u64 {
+        self.output.copied()
+    }
+
     /// Bytes of the file so far.
     pub const fn file_bytes(&self) -> u64 {
         self.output.offset()

@@ -15,6 +15,7 @@
     reason = "the real backend is where the system's files are opened"
 )]
 
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -63,8 +64,38 @@ impl RealVfs {
     fn open_file(&self, name: FileName, flags: OFlags) -> IoResult<Arc<dyn File>> {
         let directory = self.directory()?;
         let flags = flags | OFlags::CLOEXEC;
-        let descriptor = openat(&*directory, name.to_string(), flags, FILE_MODE)?;
+        let descriptor = openat(&*directory, NameText::of(name).as_str(), flags, FILE_MODE)?;
         Ok(Arc::new(RealFile::new(descriptor.into())))
+    }
+}
+
+/// A name as text, without the heap: files come and go with every flush.
+#[derive(Default)]
+struct NameText {
+    bytes: [u8; 32],
+    len: usize,
+}
+
+impl NameText {
+    fn of(name: FileName) -> Self {
+        let mut text = Self::default();
+        // The longest name has 24 bytes.
+        let written = fmt::Write::write_fmt(&mut text, format_args!("{name}"));
+        debug_assert!(written.is_ok(), "{name} is too long");
+        text
+    }
+
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default()
+    }
+}
+
+impl fmt::Write for NameText {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let place = self.bytes.get_mut(self.len..self.len + text.len());
+        place.ok_or(fmt::Error)?.copy_from_slice(text.as_bytes());
+        self.len += text.len();
+        Ok(())
     }
 }
 
@@ -97,7 +128,8 @@ impl Vfs for RealVfs {
 
     fn unlink(&self, name: FileName) -> IoResult<()> {
         let directory = self.directory()?;
-        Ok(unlinkat(&*directory, name.to_string(), AtFlags::empty())?)
+        let text = NameText::of(name);
+        Ok(unlinkat(&*directory, text.as_str(), AtFlags::empty())?)
     }
 
     fn list(&self) -> IoResult<Listing> {
