@@ -7,9 +7,9 @@
 //!  version <--- install --- flush jobs: segment, sync, sync_dir, one manifest edit
 //! ```
 //!
-//! Locks, in the order in which they may be taken: leader, flush, fold, manifest, commit, registry,
-//! residency, region. Only leader, flush, fold and manifest are held during I/O, and no reader takes one
-//! of those.
+//! Locks, in the order in which they may be taken: leader, flush, fold, filters, manifest, commit,
+//! registry, residency, region. Only leader, flush, fold, filters and manifest are held during I/O, and no
+//! reader takes one of those.
 //!
 //! Poison: the first failed log or manifest write or sync, and the first failed directory sync, is kept;
 //! from then on nothing is written, installed or unlinked, and every write answers with it.
@@ -20,6 +20,7 @@ pub(crate) mod commit;
 #[cfg(test)]
 mod commit_tests;
 pub(crate) mod counters;
+pub(crate) mod filter_job;
 pub(crate) mod flush;
 pub(crate) mod fold;
 mod fold_job;
@@ -54,6 +55,7 @@ use crate::types::{Hasher, KeyspaceId, KeyspaceKind, Sequence};
 
 use commit::{Leader, Queued};
 use counters::Counters;
+use filter_job::FilterSlot;
 use flush::FlushSlot;
 use fold::FoldSlot;
 use jobs::Maintenance;
@@ -132,6 +134,7 @@ pub(crate) struct Engine {
     pub fold: Mutex<FoldSlot>,
     pub commit: Mutex<CommitState>,
     pub registry: Mutex<Registry>,
+    pub filters: Mutex<FilterSlot>,
     pub residency: Mutex<Residency>,
     pub maintenance: Mutex<Maintenance>,
     pub keyspaces: Mutex<BTreeMap<String, KeyspaceEntry>>,

@@ -162,6 +162,7 @@ impl Engine {
     ) -> Result<Option<ReadHit>> {
         let mut counts = ReadCounts::default();
         let mut result = Ok(None);
+        let (sampled, mut ghosts) = (self.is_sampled(hash), 0);
         let kind = self.keyspace_kind(keyspace);
         let wanted = Wanted {
             hash,
@@ -176,17 +177,24 @@ impl Engine {
             if part.is_newer_than(bound) {
                 continue;
             }
-            if part.filter_may_contain(hash, &mut counts) == Filtered::No {
-                continue;
-            }
-            let found = self.lookup_run(run, &wanted, buffers.get(), &mut counts);
-            match found.map(ReadHit::of) {
-                Ok(None) => {}
-                found => {
-                    result = found;
-                    break;
+            let filtered = part.filter_may_contain(hash, &mut counts);
+            if filtered != Filtered::No {
+                let found = self.lookup_run(run, &wanted, buffers.get(), &mut counts);
+                match found.map(ReadHit::of) {
+                    Ok(None) => {}
+                    found => {
+                        result = found;
+                        break;
+                    }
                 }
             }
+            if sampled {
+                part.add_arrivals(1);
+                ghosts += u64::from(filtered == Filtered::NotResident);
+            }
+        }
+        if sampled {
+            self.count_sampled(ghosts);
         }
         self.counters.add_lookup(&counts);
         result
