@@ -1,7 +1,7 @@
 //! The job that carries out the plan of filters: plan, free, load, each step bounded.
 //!
-//! A step makes a plan (a few milliseconds with 10,000 segments), or frees some filters, or reads some pieces
-//! of one. Frees come before loads. The memory of a load is in the books from before it is taken to after it
+//! A step makes a plan (a few milliseconds with 10,000 segments), or frees some filters, or begins a load with
+//! two reads, or reads some pieces. Frees come before loads. The memory of a load is in the books from before it is taken to after it
 //! is given back.
 
 use crate::engine::Engine;
@@ -92,10 +92,8 @@ impl Engine {
         if let Some(progress) = self.tend_filters(&mut slot) {
             return Ok(progress);
         }
-        if slot.loading.is_none() {
-            slot.loading = self.begin_filter()?;
-        }
         let Some(mut loading) = slot.loading.take() else {
+            slot.loading = self.begin_filter()?;
             return Ok(Progress::Did);
         };
         let mut counts = ReadCounts::default();

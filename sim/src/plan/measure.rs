@@ -110,6 +110,9 @@ fn stats(stats: &Stats, name: &str) -> Result<i128, Wrong> {
         filter_bytes,
         filter_budget_bytes,
         filters_resident,
+        filters_given_up,
+        filter_plans,
+        filter_ghosts,
         runs,
         segments,
         segment_records,
@@ -168,6 +171,7 @@ fn audit(audit: &Audit, name: &str) -> Result<i128, Wrong> {
             descriptors_open,
             scan_bytes,
             filter_bytes,
+            filter_counted_bytes,
             filter_budget_bytes,
             descriptors_max,
             poisoned
