@@ -328,18 +328,18 @@ fn a_large_filter_is_loaded_in_steps() {
     let store = open(&env, options);
     let mut steps = 0;
     while store.runnable().contains(&Job::LoadFilter) {
-        store.run(Job::LoadFilter, 64).expect("runs");
+        store.run(Job::LoadFilter, 16).expect("runs");
         assert_books(&store);
         steps += 1;
     }
     // 120,000 bytes at 12 bits a key, a third more at 16; a piece of 16 KiB each.
-    assert!((10..=13).contains(&steps), "{steps} steps");
+    assert!((8..=11).contains(&steps), "{steps} steps");
     assert!(store.stats().filter_bytes > stats.filter_bytes);
     // The budget shrinks under a load in flight.
     store.set_filter_budget(0).expect("sets");
     store.set_filter_budget(1 << 20).expect("sets");
     for _ in 0..4 {
-        store.run(Job::LoadFilter, 64).expect("runs");
+        store.run(Job::LoadFilter, 16).expect("runs");
     }
     assert!(store.audit().filter_bytes > 100_000);
     store.set_filter_budget(20_000).expect("sets");
@@ -349,4 +349,65 @@ fn a_large_filter_is_loaded_in_steps() {
     assert_eq!(store.stats().filters_resident, 0, "none is so small");
     store.close().expect("closes");
     assert_eq!(kind_of(store.set_filter_budget(1)), ErrorKind::Closed);
+}
+
+/// What a plan, a step of a load and a change of the budget take with many segments, none of them folded.
+#[test]
+#[ignore = "a measurement: cargo test --release --test residency -- --ignored --nocapture"]
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it measures time"
+)]
+fn plans_of_many_segments_take() {
+    use std::time::{Duration, Instant};
+    const SEGMENTS: u64 = 10_000;
+    let env = Env::in_memory();
+    let options = options(FilterPolicy::Planned)
+        .seal_records(64)
+        .batch_records_max(64)
+        .fold(Fold::Off);
+    let store = open(&env, options.clone());
+    let once = write_once(&store, "once");
+    let (mut flushes, mut slowest) = (Duration::ZERO, Duration::ZERO);
+    for segment in 0..SEGMENTS {
+        let mut batch = Batch::new();
+        for record in 0..64_u64 {
+            batch.put(&once, (segment << 32 | record).to_le_bytes(), b"v");
+        }
+        store.write(batch, Durability::Buffered).expect("writes");
+        let begun = Instant::now();
+        store.drain().expect("flushes");
+        flushes = begun.elapsed();
+        slowest = slowest.max(flushes);
+    }
+    println!("{SEGMENTS} segments: the last flush {flushes:?}, the slowest {slowest:?}");
+    drop((once, store));
+    let store = open(&env, options);
+    let step = || {
+        let begun = Instant::now();
+        store.run(Job::LoadFilter, 1024).expect("runs");
+        begun.elapsed()
+    };
+    println!("the first plan {:?}", step());
+    let (mut sum, mut most, mut steps) = (Duration::ZERO, Duration::ZERO, 0);
+    while store.runnable().contains(&Job::LoadFilter) {
+        let took = step();
+        (sum, most, steps) = (sum + took, most.max(took), steps + 1);
+    }
+    let resident = store.stats().filters_resident;
+    println!(
+        "{resident} loads in {steps} steps: {:?} each, {most:?} the longest",
+        sum / steps
+    );
+    for share in [2, 4] {
+        let budget = store.stats().filter_bytes / share;
+        let begun = Instant::now();
+        store.set_filter_budget(budget).expect("sets");
+        println!("a smaller budget {:?}", begun.elapsed());
+        let next = step();
+        println!("then a step {next:?}");
+    }
+    store.set_filter_budget(1 << 30).expect("sets");
+    println!("with a larger budget a step {:?}", step());
 }

@@ -4,5 +4,5 @@ pub use sealstone::env::Env;
 pub use sealstone::env::counting::{Counters, Counts};
 pub use sealstone::{
     Batch, Durability, Error, Iter, Keyspace, KeyspaceKind, KeyspaceOptions, MemoryStats, Options,
-    Result, Store, VerifyReport,
+    ResidentFilters, Result, Stats, Store, VerifyReport,
 };

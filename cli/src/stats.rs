@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::engine::{MemoryStats, Store};
+use crate::engine::{MemoryStats, ResidentFilters, Stats, Store};
 use crate::open::{StoreArgs, kind_word};
 use crate::output::{Outcome, Report, Status, figure_table, shown};
 
@@ -10,7 +10,8 @@ use crate::output::{Outcome, Report, Status, figure_table, shown};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Memory, residency, opens and pins are those of this command's own read-only open, which keeps the
-commits of the logs in memory and loads no filter.
+commits of the logs in memory and loads no filter: the expected false reads of a lookup that finds
+nothing are then its runs.
 
 Examples:
   sealstone stats --store chain
@@ -55,6 +56,15 @@ fn row(store: &Store) -> Value {
             "filter_bytes": stats.filter_bytes,
             "fence_bytes": stats.fence_bytes,
             "budget_bytes": stats.filter_budget_bytes,
+            "by_bits": by_bits(&stats),
+            "loads": stats.filter_loads,
+            "frees": stats.filter_frees,
+            "given_up": stats.filters_given_up,
+            "ghosts": stats.filter_ghosts,
+            "expected_false_reads": {
+                "write_once": stats.expected_false_reads_write_once,
+                "mutable": stats.expected_false_reads_mutable,
+            },
         },
         "runs": stats.runs,
         "segments": stats.segments,
@@ -65,6 +75,19 @@ fn row(store: &Store) -> Value {
         "opens": stats.opens,
         "pinned": stats.pinned_bytes,
     })
+}
+
+/// The filters in memory by bits a key.
+fn by_bits(stats: &Stats) -> Vec<Value> {
+    let sums = stats.filters_by_bits.iter();
+    let object = |sum: &ResidentFilters| {
+        json!({
+            "bits_per_key": sum.bits_per_key,
+            "filters": sum.filters,
+            "bytes": sum.bytes,
+        })
+    };
+    sums.map(object).collect()
 }
 
 /// The ledger of the write region, in bytes; all but the total add up to it.

@@ -1,7 +1,7 @@
 //! The job that carries out the plan of filters: plan, free, load, each step bounded.
 //!
-//! A step makes a plan (a few milliseconds with 10,000 segments), or frees some filters, or begins a load with
-//! two reads, or reads some pieces. Frees come before loads. The memory of a load is in the books from before it is taken to after it
+//! A step makes a plan if one is due (a few milliseconds with 10,000 segments); then it frees some filters; if
+//! there was none, it begins a load with two reads or goes on with it, piece by piece. Frees come before loads. The memory of a load is in the books from before it is taken to after it
 //! is given back.
 
 use crate::engine::Engine;
@@ -17,7 +17,7 @@ use crate::types::KeyHash;
 const FREES_A_STEP: u64 = 64;
 
 /// Records of a quantum for each piece of 16 KiB that a step reads.
-const RECORDS_A_PIECE: u32 = 64;
+const RECORDS_A_PIECE: u32 = 16;
 
 /// Pieces of a step at most.
 const PIECES_MAX: u32 = 64;
@@ -92,12 +92,16 @@ impl Engine {
         if let Some(progress) = self.tend_filters(&mut slot) {
             return Ok(progress);
         }
+        let mut pieces = (quantum / RECORDS_A_PIECE).min(PIECES_MAX) as usize;
+        match slot.loading.is_some() {
+            true => pieces = pieces.max(1),
+            // With a small quantum the beginning is a step of its own.
+            false => slot.loading = self.begin_filter()?,
+        }
         let Some(mut loading) = slot.loading.take() else {
-            slot.loading = self.begin_filter()?;
             return Ok(Progress::Did);
         };
         let mut counts = ReadCounts::default();
-        let pieces = (quantum / RECORDS_A_PIECE).clamp(1, PIECES_MAX) as usize;
         let Loading { part, load, .. } = &mut loading;
         let whole = part.filter_load_step(&self.files, load, pieces, &mut counts);
         self.counters.filter_reads.add(counts.reads);
@@ -127,7 +131,6 @@ impl Engine {
         }
         if residency.needs_plan(counted) {
             residency.plan(&self.version.load(), counted);
-            return Some(Progress::Did);
         }
         let mut freed = 0;
         while freed < FREES_A_STEP && residency.free_one() {
@@ -137,9 +140,8 @@ impl Engine {
         if residency.is_cancelled() {
             slot.loading = None;
             residency.end_load();
-            return Some(Progress::Did);
         }
-        (freed > 0).then_some(Progress::Did)
+        (freed > 0 || !residency.has_loads()).then_some(Progress::Did)
     }
 
     /// Begins the best load of the plan, if there is one.

@@ -194,6 +194,10 @@ impl Residency {
         counted: u64,
     ) -> u64 {
         take_over_arrivals(version, segment);
+        if self.keeps_more(filter.bytes() as u64) {
+            self.keep(segment, filter);
+            return 0;
+        }
         self.plan(version, counted);
         let is_own = |(part, _): &(Part, Choice)| Arc::ptr_eq(part, segment);
         let Some(place) = self.loads.iter().position(is_own) else {
@@ -206,11 +210,27 @@ impl Residency {
         }
         if self.has_room(bytes) {
             self.loads.remove(place);
-            self.used_bytes += bytes;
-            self.resident += 1;
-            segment.set_filter(Some(filter));
+            self.keep(segment, filter);
         }
         freed
+    }
+
+    /// Whether any plan would take a new filter of that size: all that the last one wants is there, and there is
+    /// room. Spares a plan for each segment of a long load.
+    fn keeps_more(&self, bytes: u64) -> bool {
+        let by_room = !matches!(self.policy, FilterPolicy::WindowOnly | FilterPolicy::None);
+        by_room && !self.stale && self.frees.is_empty() && !self.has_loads() && self.has_room(bytes)
+    }
+
+    fn keep(&mut self, part: &Part, filter: Arc<ResidentFilter>) {
+        self.used_bytes += filter.bytes() as u64;
+        self.resident += 1;
+        part.set_filter(Some(filter));
+    }
+
+    /// Whether there is something to load or to go on loading.
+    pub fn has_loads(&self) -> bool {
+        !self.loads.is_empty() || self.in_flight.is_some()
     }
 
     fn has_room(&self, bytes: u64) -> bool {
@@ -317,9 +337,7 @@ impl Residency {
     /// Makes a loaded filter resident. Returns whether there was another.
     pub fn set(&mut self, part: &Part, filter: Arc<ResidentFilter>) -> bool {
         let had = self.clear(part);
-        self.used_bytes += filter.bytes() as u64;
-        self.resident += 1;
-        part.set_filter(Some(filter));
+        self.keep(part, filter);
         had
     }
 
@@ -396,10 +414,7 @@ fn newer_of<'a, I: Iterator<Item = (&'a Run, u32)>, J: Iterator<Item = (&'a Run,
 
 /// What a part has in memory.
 fn resident_choice(part: &Segment) -> Choice {
-    let filter = part.filter();
-    filter.map_or(0, |filter| {
-        choice_of(filter.shape().bits_per_key).unwrap_or(0)
-    })
+    part.filter_bits().and_then(choice_of).unwrap_or(0)
 }
 
 /// Counted lookups of a run: each of them met one of its parts.

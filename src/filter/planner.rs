@@ -80,6 +80,14 @@ impl Unit {
         choice > 0 && self.stored >> choice & 1 == 1
     }
 
+    /// The largest alternative, or what is resident.
+    fn most(&self) -> Choice {
+        let stored = (1..FALSE_PPM.len() as Choice)
+            .rev()
+            .find(|choice| self.has(*choice));
+        stored.unwrap_or(0).max(self.resident)
+    }
+
     /// What a choice takes in memory, in bytes.
     pub fn bytes(&self, choice: Choice) -> u64 {
         shape(self.records, choice).resident_bytes()
@@ -215,12 +223,16 @@ pub fn bytes(units: &[Unit], plan: &[Choice]) -> u64 {
 }
 
 fn planned(units: &[Unit], budget_bytes: u64) -> Vec<Choice> {
-    let new = anew(units, budget_bytes);
     let kept: Vec<_> = units.iter().map(|unit| unit.resident).collect();
     if kept.iter().all(|choice| *choice == 0) || bytes(units, &kept) > budget_bytes {
-        return new;
+        return anew(units, budget_bytes);
     }
     let kept = greedy(units, budget_bytes, kept);
+    let most: Vec<_> = units.iter().map(Unit::most).collect();
+    if cost(units, &most) * GAIN_MIN.0 >= cost(units, &kept) * GAIN_MIN.1 {
+        return kept;
+    }
+    let new = anew(units, budget_bytes);
     match cost(units, &new) * GAIN_MIN.0 < cost(units, &kept) * GAIN_MIN.1 {
         true => new,
         false => kept,
@@ -253,6 +265,16 @@ fn greedy(units: &[Unit], budget_bytes: u64, mut plan: Vec<Choice>) -> Vec<Choic
         step.unit = place as u32;
         Some(step)
     };
+    let most: Vec<_> = units.iter().map(Unit::most).collect();
+    if bytes(units, &most) <= budget_bytes {
+        // Nothing is short, so the order is no matter.
+        for (place, choice) in plan.iter_mut().enumerate() {
+            while let Some(step) = step_of(place, *choice, u64::MAX) {
+                *choice = step.to;
+            }
+        }
+        return plan;
+    }
     let first = plan.iter().enumerate();
     let first = first.filter_map(|(place, from)| step_of(place, *from, u64::MAX));
     let mut steps: BinaryHeap<Step> = first.collect();

@@ -247,6 +247,12 @@ impl Segment {
         self.filter.load().is_some()
     }
 
+    /// Bits a key of the resident filter, if there is one.
+    pub fn filter_bits(&self) -> Option<u16> {
+        let filter = self.filter.load();
+        filter.as_ref().map(|filter| filter.shape().bits_per_key)
+    }
+
     /// The resident filter.
     pub fn filter(&self) -> Option<Arc<ResidentFilter>> {
         self.filter.load_full()
