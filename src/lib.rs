@@ -90,6 +90,7 @@ pub use batch::{Batch, Bytes, FillError};
 pub use engine::jobs::{Job, Progress};
 pub use engine::ticket::Ticket;
 pub use error::{Error, ErrorKind, PinInfo, Result};
+pub use filter::FilterPolicy;
 pub use iter::Iter;
 pub use keyspace::{Keyspace, KeyspaceInfo};
 pub use memory::{BufferCounts, KeptCounts, PermitCounts};
@@ -98,7 +99,9 @@ pub use memory_stats::{
 };
 pub use options::{Background, Durability, Fold, KeyspaceOptions, Options};
 pub use snapshot::Snapshot;
-pub use stats::{Audit, Cut, MemoryStats, OpenReport, RunAudit, StallStats, Stats};
+pub use stats::{
+    Audit, Cut, MemoryStats, OpenReport, ResidentFilters, RunAudit, StallStats, Stats,
+};
 pub use store::Store;
 pub use types::{KeyspaceId, KeyspaceKind, Sequence};
 pub use value::Value;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::filter::FilterPolicy;
 use crate::types::{HASH_BITS, KEY_BYTES_MAX};
 
 /// The total memory of a store that says nothing about it: enough for 40 million keys' filters' worth
@@ -72,6 +73,8 @@ pub struct Options {
     memory_bytes: u64,
     write_region_bytes: Option<u64>,
     filter_budget_bytes: Option<u64>,
+    filter_policy: FilterPolicy,
+    filter_sample_bits: u8,
     scan_bytes: Option<u64>,
     window_bytes: Option<u64>,
     chunk_bytes: u32,
@@ -105,6 +108,8 @@ impl Default for Options {
             memory_bytes: MEMORY_BYTES_DEFAULT,
             write_region_bytes: None,
             filter_budget_bytes: None,
+            filter_policy: FilterPolicy::Planned,
+            filter_sample_bits: 6,
             scan_bytes: None,
             window_bytes: None,
             chunk_bytes: 128 << 10,
@@ -161,8 +166,10 @@ impl Options {
         memory_bytes: u64 => |o, v| o.memory_bytes = v;
         /// The write region: open, sealed, flushing and pinned generations and the flush's scratch.
         write_region_bytes: u64 => |o, v| o.write_region_bytes = Some(v);
-        /// The most that filters may take.
+        /// The most that filters may take. See also [`set_filter_budget`](crate::Store::set_filter_budget).
         filter_budget_bytes: u64 => |o, v| o.filter_budget_bytes = Some(v);
+        /// Which filters are in memory. Default: those that spare most reads for their bytes.
+        filter_policy: FilterPolicy => |o, v| o.filter_policy = v;
         /// The most that the cursors of open iterators may take.
         scan_bytes: u64 => |o, v| o.scan_bytes = Some(v);
         /// The table that says where the records of the newest segments lie, about 10 bytes a record: a key
@@ -217,6 +224,15 @@ impl Options {
         /// Entries of a folded run's index in one file, about: a larger index is split by hash. Default:
         /// 4 Mi (about 60 MiB).
         run_part_records: u32 => |o, v| o.run_part_records = v;
+    }
+
+    /// One lookup in 2^bits, 0 to 6, is counted to weigh filters: 6, one in 64. For simulations, which make
+    /// few.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn filter_sample_bits(mut self, bits: u8) -> Self {
+        self.filter_sample_bits = bits;
+        self
     }
 
     /// Sizes so small that a few hundred operations reach every shape and limit. For simulations.
@@ -295,6 +311,7 @@ impl Options {
         if let Fold::Runs(runs) = self.fold {
             range("fold runs", runs.into(), 2, 64)?;
         }
+        range("filter_sample_bits", self.filter_sample_bits.into(), 0, 6)?;
         range("fold_bytes", self.fold_bytes, 768, 1 << 32)?;
         range(
             "run_part_records",
@@ -342,6 +359,8 @@ impl Options {
             read_only: self.read_only,
             write_region_bytes,
             filter_budget_bytes: self.filter_budget_bytes.unwrap_or(self.memory_bytes / 4),
+            filter_policy: self.filter_policy,
+            filter_sample_bits: self.filter_sample_bits,
             scan_bytes: self.scan_bytes.unwrap_or(self.memory_bytes / 8),
             window_bytes: self.window_bytes.unwrap_or(self.memory_bytes / 8),
             chunk_bytes: self.chunk_bytes.next_multiple_of(8),
@@ -386,6 +405,8 @@ pub(crate) struct Settings {
     pub read_only: bool,
     pub write_region_bytes: u64,
     pub filter_budget_bytes: u64,
+    pub filter_policy: FilterPolicy,
+    pub filter_sample_bits: u8,
     pub scan_bytes: u64,
     pub window_bytes: u64,
     pub chunk_bytes: u32,

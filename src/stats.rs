@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use crate::engine::Engine;
+use std::collections::BTreeMap;
+
 use crate::engine::commit::Queued;
+use crate::engine::residency::false_reads_ppm;
+use crate::engine::version::{Run, Version};
 use crate::engine::waiting::StallCause;
 use crate::env::FileName;
 use crate::error::PinInfo;
@@ -98,6 +102,17 @@ pub struct StallStats {
     pub turn: u64,
 }
 
+/// The filters in memory that have as many bits a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResidentFilters {
+    /// Bits a key.
+    pub bits_per_key: u16,
+    /// Filters.
+    pub filters: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
 /// Counters since the opening, and sizes now.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -140,6 +155,15 @@ pub struct Stats {
     pub window_runs_skipped: u64,
     /// Reads of the jobs that fill it after an opening.
     pub window_reads: u64,
+    /// The same by bits a key.
+    pub filters_by_bits: Vec<ResidentFilters>,
+    /// Stored filters that are damaged or not there, and are not tried again.
+    pub filters_given_up: u64,
+    /// Reads in vain that a lookup of a key that is not there is expected to cost in `WriteOnce` keyspaces, by
+    /// the filters in memory: to be compared with `false_candidates` for each such lookup.
+    pub expected_false_reads_write_once: f64,
+    /// The same in `Mutable` keyspaces.
+    pub expected_false_reads_mutable: f64,
     /// Bytes of page fences in memory: 4 for each index page of a segment that was written or touched.
     pub fence_bytes: u64,
     /// Runs that a lookup may have to ask.
@@ -212,8 +236,13 @@ pub struct Stats {
     pub unlink_failures: u64,
     /// Filters loaded by jobs.
     pub filter_loads: u64,
-    /// Filters freed for newer ones.
+    /// Filters freed: for better ones, for a smaller budget, with a run that was folded.
     pub filter_frees: u64,
+    /// Plans made of which filters are to be in memory.
+    pub filter_plans: u64,
+    /// Looks into runs without a filter that found nothing, as far as they were counted: those of one lookup
+    /// in 64.
+    pub filter_ghosts: u64,
     /// Runs folded into others, or made again because they were damaged.
     pub folds: u64,
     /// Bytes that folds have written.
@@ -279,14 +308,30 @@ pub struct Audit {
     pub scan_bytes: u64,
     /// Bounds of live snapshots and iterators, in the order of their creation.
     pub pins: Vec<Sequence>,
-    /// Filter bytes in memory.
+    /// Filter bytes in memory, that of a load in progress included.
     pub filter_bytes: u64,
+    /// Filter bytes as residency counts them.
+    pub filter_counted_bytes: u64,
     /// The most that filters may take.
     pub filter_budget_bytes: u64,
     /// The most segment files open at once.
     pub descriptors_max: u64,
     /// Whether the store takes no writes any more.
     pub poisoned: bool,
+}
+
+/// The filters that the parts of a version have, by bits a key.
+fn filters_by_bits(version: &Version) -> Vec<ResidentFilters> {
+    let mut by_bits: BTreeMap<u16, ResidentFilters> = BTreeMap::new();
+    let parts = version.runs.iter().flatten().flat_map(Run::parts);
+    for filter in parts.filter_map(|part| part.filter()) {
+        let bits_per_key = filter.shape().bits_per_key;
+        let sum = by_bits.entry(bits_per_key).or_default();
+        sum.bits_per_key = bits_per_key;
+        sum.filters += 1;
+        sum.bytes += filter.bytes() as u64;
+    }
+    by_bits.into_values().collect()
 }
 
 impl Engine {
@@ -350,15 +395,22 @@ impl Engine {
             .values()
             .map(KeyspaceInfo::of)
             .collect();
-        let (filter_bytes, filter_budget_bytes, filters_resident) = {
+        let (filters, filter_bytes) = {
             let residency = self.residency.lock();
-            let count = residency.resident_count() as u64;
-            (residency.used_bytes(), residency.budget_bytes(), count)
+            let filters = Stats {
+                filter_budget_bytes: residency.budget_bytes(),
+                filters_resident: residency.resident_count() as u64,
+                filters_given_up: residency.given_up_count(),
+                filter_plans: residency.plan_count(),
+                ..Stats::default()
+            };
+            (filters, residency.used_bytes())
         };
         let window = self
             .window
             .as_ref()
             .map_or_else(Default::default, Window::stats);
+        let false_reads = false_reads_ppm(&version).map(|ppm| ppm as f64 / 1e6);
         let (logs, log_bytes) = if self.settings.read_only {
             self.stored_logs
         } else {
@@ -377,8 +429,6 @@ impl Engine {
             pressure: self.pressure_stats(),
             memory_high_water_bytes: ledger.total_bytes() - ledger.free_bytes_min(),
             filter_bytes,
-            filter_budget_bytes,
-            filters_resident,
             window_bytes: window.bytes,
             window_entries: window.entries,
             window_generations: window.generations,
@@ -395,6 +445,9 @@ impl Engine {
             window_false_candidates: counters.lookup_sum(|stripe| &stripe.window_false_candidates),
             window_runs_skipped: counters.lookup_sum(|stripe| &stripe.window_runs_skipped),
             window_reads: counters.window_reads.get(),
+            filters_by_bits: filters_by_bits(&version),
+            expected_false_reads_write_once: false_reads[0],
+            expected_false_reads_mutable: false_reads[1],
             fence_bytes: version
                 .segments()
                 .chain(version.folded_parts())
@@ -441,6 +494,7 @@ impl Engine {
             unlink_failures: counters.unlink_failures.get(),
             filter_loads: counters.filter_loads.get(),
             filter_frees: counters.filter_frees.get(),
+            filter_ghosts: counters.filter_ghosts.get(),
             folds: counters.folds.get(),
             fold_bytes: counters.fold_bytes.get(),
             fold_reads: counters.fold_reads.get(),
@@ -449,6 +503,7 @@ impl Engine {
             manifest_edits: counters.manifest_edits.get(),
             manifest_rolls: counters.manifest_rolls.get(),
             poisoned: self.poison.get().is_some(),
+            ..filters
         }
     }
 
@@ -565,10 +620,15 @@ impl Engine {
                     .collect(),
             )
         };
-        let filter_budget_bytes = self.residency.lock().budget_bytes();
+        let loading_bytes = self.filters.lock().bytes();
+        let (filter_counted_bytes, filter_budget_bytes) = {
+            let residency = self.residency.lock();
+            (residency.used_bytes(), residency.budget_bytes())
+        };
         // What is there, not what residency thinks is there.
-        let filters = version.segments().filter_map(|segment| segment.filter());
-        let filter_bytes = filters.map(|filter| filter.bytes() as u64).sum();
+        let parts = version.segments().chain(version.folded_parts());
+        let filters = parts.filter_map(|part| part.filter());
+        let filter_bytes = filters.map(|filter| filter.bytes() as u64).sum::<u64>() + loading_bytes;
         Audit {
             issued,
             visible: self.visible(),
@@ -584,6 +644,7 @@ impl Engine {
             scan_bytes: self.scan_region.total_bytes() - self.scan_region.ledger().free_bytes(),
             pins,
             filter_bytes,
+            filter_counted_bytes,
             filter_budget_bytes,
             descriptors_max: self.files.cap(),
             poisoned: self.poison.get().is_some(),

@@ -292,6 +292,22 @@ impl Store {
         self.engine().set_pressure(level);
     }
 
+    /// Sets the most that filters may take, in bytes, until the store is opened again. A smaller budget is
+    /// kept when this returns: filters are freed before it does. What a larger one lets in is loaded by jobs.
+    /// Cost: no read; a step of a filter's load in progress is waited for. Errors: `Closed`.
+    ///
+    /// ```
+    /// use sealstone::{Options, Store};
+    /// # let directory = tempfile::tempdir()?;
+    /// let store = Store::open(directory.path().join("blocks"), Options::new())?;
+    /// store.set_filter_budget(4 << 20)?;
+    /// assert_eq!(store.stats().filter_budget_bytes, 4 << 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_filter_budget(&self, bytes: u64) -> Result<()> {
+        self.engine().set_filter_budget(bytes)
+    }
+
     /// Counters and sizes.
     pub fn stats(&self) -> Stats {
         self.engine().stats()

@@ -4,5 +4,5 @@ pub use sealstone::env::Env;
 pub use sealstone::env::counting::{Counters, Counts};
 pub use sealstone::{
     Batch, BufferStats, CallerStats, Durability, Error, Iter, KeptStats, Keyspace, KeyspaceKind,
-    KeyspaceOptions, Options, PinInfo, Result, Stats, Store, VerifyReport,
+    KeyspaceOptions, Options, PinInfo, ResidentFilters, Result, Stats, Store, VerifyReport,
 };

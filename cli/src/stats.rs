@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::engine::{BufferStats, CallerStats, KeptStats, PinInfo, Stats, Store};
+use crate::engine::{BufferStats, CallerStats, KeptStats, PinInfo, ResidentFilters, Stats, Store};
 use crate::open::{StoreArgs, kind_word};
 use crate::output::{Outcome, Report, Status, figure_table, shown};
 
@@ -10,7 +10,8 @@ use crate::output::{Outcome, Report, Status, figure_table, shown};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Memory, residency, opens and pins are those of this command's own read-only open, which keeps the
-commits of the logs in memory, loads no filter and fills no window.
+commits of the logs in memory, loads no filter and fills no window: the expected false reads of a
+lookup that finds nothing are then its runs.
 
 Examples:
   sealstone stats --store chain
@@ -64,6 +65,15 @@ fn row(store: &Store) -> Value {
                 "hits": stats.window_hits,
                 "runs_skipped": stats.window_runs_skipped,
             },
+            "by_bits": by_bits(&stats),
+            "loads": stats.filter_loads,
+            "frees": stats.filter_frees,
+            "given_up": stats.filters_given_up,
+            "ghosts": stats.filter_ghosts,
+            "expected_false_reads": {
+                "write_once": stats.expected_false_reads_write_once,
+                "mutable": stats.expected_false_reads_mutable,
+            },
         },
         "runs": stats.runs,
         "segments": stats.segments,
@@ -74,6 +84,19 @@ fn row(store: &Store) -> Value {
         "opens": stats.opens,
         "pinned": stats.pinned_bytes,
     })
+}
+
+/// The filters in memory by bits a key.
+fn by_bits(stats: &Stats) -> Vec<Value> {
+    let sums = stats.filters_by_bits.iter();
+    let object = |sum: &ResidentFilters| {
+        json!({
+            "bits_per_key": sum.bits_per_key,
+            "filters": sum.filters,
+            "bytes": sum.bytes,
+        })
+    };
+    sums.map(object).collect()
 }
 
 /// A range of generations, the end not in it; nothing if it is empty.

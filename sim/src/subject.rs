@@ -271,6 +271,11 @@ pub trait Subject: Sized {
         Ok(())
     }
 
+    /// Changes the most that filters may take. `None`: there is no such limit.
+    fn set_filter_budget(&self, _bytes: u64) -> Option<Answer<()>> {
+        None
+    }
+
     /// Closes the store.
     fn close(&self) -> Answer<()> {
         Ok(())

@@ -74,6 +74,10 @@ pub(crate) struct Counters {
     pub filter_reads: Counter,
     pub window_reads: Counter,
     pub filter_loads: Counter,
+    /// Lookups that were counted at the parts where they ended in vain.
+    pub sampled: Counter,
+    /// Those parts of them that had no filter.
+    pub filter_ghosts: Counter,
     pub filter_frees: Counter,
     pub folds: Counter,
     pub fold_bytes: Counter,

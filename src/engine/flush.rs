@@ -495,9 +495,9 @@ impl Engine {
         }
         for (segment, filter) in segments {
             if let Some(filter) = filter {
-                let version = self.version.load();
-                let filter = Arc::new(filter);
-                let (_, freed) = self.residency.lock().admit(&version, &segment, filter);
+                let mut residency = self.residency.lock();
+                let (version, counted) = (self.version.load(), self.counters.sampled.get());
+                let freed = residency.admit(&version, &segment, Arc::new(filter), counted);
                 self.counters.filter_frees.add(freed);
             }
         }

@@ -32,7 +32,7 @@ pub enum Job {
     SpareLog,
     /// Remove a file that no manifest names.
     Unlink,
-    /// Load the newest segment's filter that is missing.
+    /// Plan which filters are to be in memory, free one, or load one.
     LoadFilter,
     /// Fill the window table from the indexes of segments that were sealed before the opening.
     FillWindow,
@@ -106,7 +106,7 @@ impl Engine {
         }
         let retire = self.can_retire();
         let spare = self.spare_wanted();
-        let filter = self.filter_wanted().is_some();
+        let filter = self.filter_wanted();
         let window = self.window_fills();
         let fold = self.fold_wanted();
         let maintenance = self.maintenance.lock();
@@ -205,7 +205,7 @@ impl Engine {
             }
             Job::SpareLog => self.run_spare(),
             Job::Unlink => self.run_unlink(),
-            Job::LoadFilter => self.run_load_filter(),
+            Job::LoadFilter => self.run_load_filter(quantum),
             Job::FillWindow => self.run_fill_window(quantum),
             Job::RollManifest => self.run_roll(),
             Job::Fold => self.run_fold(quantum),
@@ -319,16 +319,11 @@ impl Engine {
         Ok(Progress::Finished)
     }
 
-    fn run_load_filter(&self) -> Result<Progress> {
+    fn run_load_filter(&self, quantum: u32) -> Result<Progress> {
         self.maintenance.lock().filter_retry_at = None;
-        let Some(segment) = self.filter_wanted() else {
-            return Ok(Progress::Nothing);
-        };
-        if let Err(error) = self.load_filter(&segment) {
+        self.filter_step(quantum).inspect_err(|_| {
             self.maintenance.lock().filter_retry_at = Some(self.retry_time());
-            return Err(error);
-        }
-        Ok(Progress::Finished)
+        })
     }
 
     fn run_fill_window(&self, quantum: u32) -> Result<Progress> {

@@ -7,9 +7,9 @@
 //!  version <--- install --- flush jobs: segment, sync, sync_dir, one manifest edit
 //! ```
 //!
-//! Locks, in the order in which they may be taken: leader, flush, fold, fill, manifest, commit, registry,
-//! residency, pressure, region, the window's. Only leader, flush, fold, fill and manifest are held during I/O,
-//! and no reader takes one of those.
+//! Locks, in the order in which they may be taken: leader, flush, fold, filters, fill, manifest, commit,
+//! registry, residency, pressure, region, the window's. Only leader, flush, fold, filters, fill and manifest are
+//! held during I/O, and no reader takes one of those.
 //!
 //! Poison: the first failed log or manifest write or sync, and the first failed directory sync, is kept;
 //! from then on nothing is written, installed or unlinked, and every write answers with it.
@@ -20,6 +20,7 @@ pub(crate) mod commit;
 #[cfg(test)]
 mod commit_tests;
 pub(crate) mod counters;
+pub(crate) mod filter_job;
 pub(crate) mod flush;
 pub(crate) mod fold;
 mod fold_job;
@@ -39,8 +40,8 @@ pub(crate) mod submit;
 pub(crate) mod ticket;
 pub(crate) mod verify;
 pub(crate) mod version;
-pub(crate) mod window;
 pub(crate) mod waiting;
+pub(crate) mod window;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -60,6 +61,7 @@ use crate::window::Window;
 
 use commit::{Leader, Queued};
 use counters::Counters;
+use filter_job::FilterSlot;
 use flush::FlushSlot;
 use fold::FoldSlot;
 use jobs::Maintenance;
@@ -147,6 +149,7 @@ pub(crate) struct Engine {
     pub fold: Mutex<FoldSlot>,
     pub commit: Mutex<CommitState>,
     pub registry: Mutex<Registry>,
+    pub filters: Mutex<FilterSlot>,
     pub residency: Mutex<Residency>,
     pub window: Option<Window>,
     pub fill: Mutex<Option<FillJob>>,

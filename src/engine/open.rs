@@ -17,6 +17,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::engine::commit::Leader;
 use crate::engine::counters::Counters;
+use crate::engine::filter_job::FilterSlot;
 use crate::engine::flush::FlushSlot;
 use crate::engine::fold::FoldSlot;
 use crate::engine::jobs::{Maintenance, WorkSignal};
@@ -69,6 +70,7 @@ impl Engine {
         leave_out_foreign(&mut listing, state.next_number);
         validate(&env, &state, &listing)?;
         let mut engine = Self::idle(env, settings, sizes, &state, lock)?;
+        engine.check_filter_budget()?;
         engine.report.created = created;
         engine.report.manifest_cut_bytes = cut_bytes;
         if engine.settings.read_only {
@@ -77,6 +79,23 @@ impl Engine {
             engine.open_for_writing(state, &listing)?;
         }
         Ok(Arc::new(engine))
+    }
+
+    /// Refuses a policy that the budget does not cover.
+    fn check_filter_budget(&self) -> Result<()> {
+        let residency = self.residency.lock();
+        let limit = residency.budget_bytes();
+        match residency.needed_bytes(&self.version.load()) {
+            Some(needed) if needed > limit => {
+                let detail = "filter_budget_bytes: filter_policy All needs room for every filter";
+                Err(Error::new(
+                    ErrorKind::TooLarge { needed, limit },
+                    "open",
+                    detail,
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The engine of `state` with nothing in memory yet.
@@ -131,9 +150,15 @@ impl Engine {
                 accepted: Default::default(),
             }),
             registry: Mutex::new(Registry::default()),
-            residency: Mutex::new(Residency::new(settings.filter_budget_bytes)),
             window: Window::new(settings.window_bytes, sizes.segment_bytes),
             fill: Mutex::new(None),
+            filters: Mutex::new(FilterSlot::default()),
+            residency: Mutex::new(Residency::new(
+                settings.filter_policy,
+                settings.filter_budget_bytes,
+                settings.filter_sample_bits,
+                version.runs.iter().any(|runs| !runs.is_empty()),
+            )),
             maintenance: Mutex::new(Maintenance::default()),
             keyspaces: Mutex::new(
                 state
@@ -328,7 +353,7 @@ impl Engine {
             }
             if let Some(filter) = output.filter {
                 let residency = self.residency.get_mut();
-                residency.admit(&version, &segment, Arc::new(filter));
+                residency.admit(&version, &segment, Arc::new(filter), 0);
             }
         }
         {

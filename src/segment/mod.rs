@@ -22,6 +22,7 @@
 pub mod cursor;
 pub mod fences;
 pub mod files;
+mod filter_load;
 pub mod finish;
 pub mod footer;
 pub mod gather;
@@ -44,6 +45,7 @@ mod tests;
 
 pub use cursor::{CursorOptions, RecordRef, SegmentCursor};
 pub use files::{FileSlot, FileTable, OpenFile};
+pub use filter_load::FilterLoad;
 pub use finish::SegmentSummary;
 pub use footer::{Footer, SegmentCounts};
 pub use gather::PageKeeper;
@@ -51,7 +53,7 @@ pub use identity::SegmentIdentity;
 pub use lookup::{Lookup, LookupBuffers, Wanted};
 pub use meta::{PackedMeta, SegmentMeta};
 pub use part::{PartBuffers, PartPlan, PartWriter};
-pub use reader::{FilterLoad, Filtered, Segment, Tail};
+pub use reader::{Filtered, Segment, Tail};
 pub use verify::{Damage, VerifyReport};
 pub use writer::{SegmentParameters, SegmentScratch, SegmentWriter};
 

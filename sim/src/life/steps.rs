@@ -86,6 +86,16 @@ impl<S: Subject> Run<S> {
                 }
                 Ok(())
             }
+            Kind::Budget => {
+                let sizes = [1 << 20, 0, 512, 4096, 64, 1 << 20];
+                let bytes: u64 = *self.choices.pick(Purpose::Pressure, &sizes);
+                self.did(|| format!("filter budget {bytes}"));
+                self.plan_line(|| format!("filter-budget {bytes}"));
+                match open.subject.set_filter_budget(bytes) {
+                    Some(answer) => self.settled(open, answer).map(drop),
+                    None => Ok(()),
+                }
+            }
             Kind::Clock => {
                 let ms = u64::from(self.choices.below(Purpose::Pressure, 5000));
                 self.env.clock.advance(Duration::from_millis(ms));

@@ -118,6 +118,9 @@ fn stats(stats: &Stats, name: &str) -> Result<i128, Wrong> {
         window_false_candidates,
         window_runs_skipped,
         window_reads,
+        filters_given_up,
+        filter_plans,
+        filter_ghosts,
         runs,
         segments,
         segment_records,
@@ -176,6 +179,7 @@ fn audit(audit: &Audit, name: &str) -> Result<i128, Wrong> {
             descriptors_open,
             scan_bytes,
             filter_bytes,
+            filter_counted_bytes,
             filter_budget_bytes,
             descriptors_max,
             poisoned

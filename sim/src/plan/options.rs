@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sealstone::{Fold, Options};
+use sealstone::{FilterPolicy, Fold, Options};
 
 use super::Wrong;
 use super::machine::Machine;
@@ -25,6 +25,8 @@ pub fn set(options: Options, name: &str, value: &str, machine: &Machine) -> Resu
         "memory_bytes" => options.memory_bytes(number()?),
         "write_region_bytes" => options.write_region_bytes(number()?),
         "filter_budget_bytes" => options.filter_budget_bytes(number()?),
+        "filter_policy" => options.filter_policy(policy(value)?),
+        "filter_sample_bits" => options.filter_sample_bits(small()?.min(255) as u8),
         "scan_bytes" => options.scan_bytes(number()?),
         "window_bytes" => options.window_bytes(number()?),
         "chunk_bytes" => options.chunk_bytes(small()?),
@@ -56,6 +58,18 @@ pub fn set(options: Options, name: &str, value: &str, machine: &Machine) -> Resu
     })
 }
 
+/// A policy of filters by its name.
+fn policy(name: &str) -> Result<FilterPolicy, Wrong> {
+    Ok(match name {
+        "Planned" => FilterPolicy::Planned,
+        "NewestFirst" => FilterPolicy::NewestFirst,
+        "WindowOnly" => FilterPolicy::WindowOnly,
+        "All" => FilterPolicy::All,
+        "None" => FilterPolicy::None,
+        other => return Err(format!("no policy {other}").into()),
+    })
+}
+
 /// The lines of a plan that set these options: their own text, word by word.
 pub(crate) fn options_of(options: &Options) -> Vec<String> {
     let text = format!("{options:?}");
@@ -76,7 +90,7 @@ pub(crate) fn options_of(options: &Options) -> Vec<String> {
             .find_map(|around| value.strip_prefix(around))
             .map_or(value, |value| value.trim_end_matches(')'));
         let value = match value {
-            "None" => continue,
+            "None" if name != "filter_policy" => continue,
             "Off" => "off".to_string(),
             value if value.starts_with('[') => {
                 value[1..].split(',').next().unwrap_or("0").to_string()
@@ -108,6 +122,7 @@ mod tests {
         let options = Options::tiny()
             .queue_slots(3)
             .retry_delay(Duration::from_secs(7))
+            .filter_policy(FilterPolicy::None)
             .fold(Fold::Runs(5));
         let machine = Machine::new();
         let mut again = Options::tiny();
