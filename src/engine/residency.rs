@@ -350,7 +350,7 @@ impl Residency {
 
     /// An alternative is not there; without one, none of the part's is.
     pub fn give_up(&mut self, part: &Part, choice: Option<Choice>) {
-        let mask = choice.map_or(u8::MAX & !1, |choice| 1 << choice);
+        let mask = choice.map_or(!1, |choice| 1 << choice);
         *self.given_up.entry(part.number()).or_default() |= mask;
         self.stale = true;
     }
