@@ -1,9 +1,9 @@
 //! Time of one operation where an operation takes hardly longer than looking at the clock.
 //!
 //! Operations are timed in blocks and the figure is the median of the blocks: what the clock costs is
-//! shared by a block's operations, and another process's time slice spoils one block. Between two
-//! operations stands a fence that the processor does not look beyond, so what is measured is how long
-//! somebody waits who needs the answer, not how many fit into a second.
+//! shared by a block's operations, and another process's time slice spoils one block. Operations that take
+//! long are blocks of one. Between two operations stands a fence that the processor does not look beyond,
+//! so what is measured is how long somebody waits who needs the answer, not how many fit into a second.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -12,6 +12,9 @@ use anyhow::Result;
 
 /// Operations of a block.
 const BLOCK: usize = 16;
+
+/// Operations that take longer are timed one by one.
+const ALONE_NS: f64 = 20_000.0;
 
 /// Keeps the processor from starting the next operation before this one is done.
 #[inline]
@@ -55,16 +58,19 @@ impl Samples {
         count: usize,
         mut run: impl FnMut(usize) -> Result<()>,
     ) -> Result<()> {
-        let mut first = 0;
+        let (mut first, mut block) = (0, BLOCK);
         while first < count {
-            let end = count.min(first + BLOCK);
+            let end = count.min(first + block);
             let start = Instant::now();
             for operation in first..end {
                 run(black_box(operation))?;
             }
             let elapsed = start.elapsed().as_nanos() as f64;
-            self.blocks.push(elapsed / (end - first) as f64);
+            let each = elapsed / (end - first) as f64;
+            self.blocks.push(each);
             first = end;
+            // Long operations need no block, and in one some time slice of somebody else's would always lie.
+            block = if each > ALONE_NS { 1 } else { BLOCK };
         }
         Ok(())
     }
@@ -111,6 +117,13 @@ mod tests {
             .expect("runs");
         assert_eq!(seen, (0..40).collect::<Vec<_>>());
         assert_eq!(samples.blocks.len(), 3);
+        let mut slow = Samples::default();
+        let sleep = |_| {
+            std::thread::sleep(std::time::Duration::from_micros(30));
+            Ok(())
+        };
+        slow.measure(BLOCK + 5, sleep).expect("runs");
+        assert_eq!(slow.blocks.len(), 1 + 5);
         let samples = Samples {
             blocks: vec![9.0, 1.0, 2.0],
         };
