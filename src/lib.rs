@@ -43,12 +43,14 @@
 //!   [`Store::commit_step`] to queue batches and write them as one group.
 //! * [`Keyspace::get`], [`Keyspace::range`], and [`Store::snapshot`] for a view that stays.
 //! * [`ErrorKind`]: what can go wrong; every [`Error`] says what to do.
-//! * [`Store::stats`] and [`Store::verify`]: what a store is made of, and whether it is whole.
+//! * [`Store::stats`] and [`Store::verify`]: what a store is made of, and whether it is whole;
+//!   [`Keyspace::explain`]: what the lookup of a key does, and what each step costs.
 //! * [`Background::Manual`] with [`Store::runnable`] and [`Store::run`], to step jobs yourself, and
 //!   [`env::Env`], behind which directory, clock and randomness can be replaced.
 
 pub mod env;
 pub mod error;
+pub mod explain;
 pub mod sync;
 pub mod types;
 
@@ -88,7 +90,7 @@ pub use engine::ticket::Ticket;
 pub use error::{Error, ErrorKind, PinInfo, Result};
 pub use iter::Iter;
 pub use keyspace::{Keyspace, KeyspaceInfo};
-pub use options::{Background, Durability, Fold, KeyspaceOptions, Options};
+pub use options::{Background, Durability, Fold, KeyspaceOptions, Options, ReadMode};
 pub use snapshot::Snapshot;
 pub use stats::{Audit, Cut, MemoryStats, OpenReport, RunAudit, Stats};
 pub use store::Store;

@@ -33,6 +33,9 @@ use crate::sync::{Arc, Mutex, StaticOnceLock};
 /// The access rights of a new file, before the process's mask.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
 
+/// The kernel's default of vm.max_map_count, for where /proc does not say.
+const MAX_MAP_COUNT_DEFAULT: u64 = 65_530;
+
 /// A [`Vfs`] on a directory.
 #[derive(Debug)]
 pub struct RealVfs {
@@ -135,6 +138,12 @@ impl Vfs for RealVfs {
         static RAISED: StaticOnceLock<()> = StaticOnceLock::new();
         RAISED.get_or_init(raise_descriptor_limit);
         getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+    }
+
+    fn mapping_limit(&self) -> u64 {
+        let stored = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok();
+        let stored = stored.and_then(|text| text.trim().parse().ok());
+        stored.unwrap_or(MAX_MAP_COUNT_DEFAULT)
     }
 
     fn link_or_copy_to(&self, name: FileName, target: &dyn Vfs) -> IoResult<()> {
