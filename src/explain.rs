@@ -193,9 +193,9 @@ pub enum Step {
         /// What was read of it.
         cost: Cost,
     },
-    /// What was read when the lookup failed, or in a step that has no other name.
+    /// The lookup failed in the midst of a step.
     Rest {
-        /// All of it.
+        /// What was read for it.
         cost: Cost,
     },
 }
@@ -215,6 +215,7 @@ impl Step {
 }
 
 impl fmt::Display for Step {
+    /// One line without the cost; what belongs to a run is indented.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory { generation, found } => {
@@ -247,18 +248,16 @@ impl fmt::Display for Step {
                     }
                 }
             }
-            Self::NoPage { file, cost } => {
-                write!(f, "  index of {file} ends below the hash; {cost}")
-            }
+            Self::NoPage { file, .. } => write!(f, "  index of {file} ends below the hash"),
             Self::Page {
                 file,
                 page,
                 pages,
                 entries,
-                cost,
+                ..
             } => write!(
                 f,
-                "  index page {page} of {pages} in {file}: entries with this hash: {entries}; {cost}"
+                "  index page {page} of {pages} in {file}: entries with this hash: {entries}"
             ),
             Self::Record {
                 file,
@@ -266,7 +265,7 @@ impl fmt::Display for Step {
                 size_class_bytes,
                 tombstone,
                 wanted,
-                cost,
+                ..
             } => {
                 write!(f, "  record at byte {offset} of {file}, ")?;
                 match size_class_bytes {
@@ -278,15 +277,12 @@ impl fmt::Display for Step {
                     (true, true) => "the key was deleted",
                     (false, _) => "another key",
                 };
-                write!(f, "{what}; {cost}")
+                f.write_str(what)
             }
-            Self::DamagedIndex { file, cost } => {
-                write!(
-                    f,
-                    "  index {file} is damaged, its segments are asked; {cost}"
-                )
+            Self::DamagedIndex { file, .. } => {
+                write!(f, "  index {file} is damaged, its segments are asked")
             }
-            Self::Rest { cost } => write!(f, "  the rest; {cost}"),
+            Self::Rest { .. } => f.write_str("  what was read when it failed"),
         }
     }
 }
@@ -343,7 +339,11 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "hash {:012x}", self.hash)?;
         for step in &self.steps {
-            writeln!(f, "{step}")?;
+            write!(f, "{step}")?;
+            match step.cost() {
+                cost if cost == Cost::default() => writeln!(f)?,
+                cost => writeln!(f, "; {cost}")?,
+            }
         }
         write!(f, "{}; {}", self.answer, self.cost)
     }

@@ -214,7 +214,7 @@ fn steps_name_what_was_asked() {
     );
     assert_eq!((page.cost().reads, page.cost().read_bytes), (1, 4096));
     assert!(
-        matches!(record, Step::Record { file, offset: 4096, size_class_bytes: Some(_),
+        matches!(record, Step::Record { file, offset: 64, size_class_bytes: Some(_),
             tombstone: false, wanted: true, .. } if *file == names[0]),
         "{record}"
     );
@@ -271,7 +271,7 @@ fn damage_is_explained() {
     drop((map, store));
     // A record: the lookup fails, and says so.
     let segment = names_of(&env, FileKind::Segment)[3];
-    patch_file(&env, segment, 4096 + 30, &[9]);
+    patch_file(&env, segment, 64 + 25, &[9]);
     let store = open(&env, options);
     let map = mutable(&store, "map");
     let failed = explain(&store, &counters, &map, "key 3");

@@ -7,7 +7,7 @@ use sealstone::env::{Env, FileKind, FileName};
 use sealstone::types::KeyspaceKind;
 use sealstone::{
     Audit, Batch, Durability, Error, ErrorKind, Fold, Iter, Keyspace, KeyspaceOptions, Options,
-    Snapshot, Store, Ticket, Value,
+    ReadMode, Snapshot, Store, Ticket, Value,
 };
 
 use crate::choices::{Choices, Purpose};
@@ -181,7 +181,9 @@ impl Subject for SimStore {
                 &[Fold::Runs(3), Fold::Runs(2), Fold::Runs(8), Fold::Off],
             ))
             .fold_bytes(*c.pick(Purpose::Swarm, &[1024, 768, 65_536]))
-            .run_part_records(*c.pick(Purpose::Swarm, &[64, 16, 1024, 1 << 20]));
+            .run_part_records(*c.pick(Purpose::Swarm, &[64, 16, 1024, 1 << 20]))
+            .read_mode(*c.pick(Purpose::Swarm, &[ReadMode::Pread, ReadMode::Mmap]))
+            .mappings_max(*c.pick(Purpose::Swarm, &[0, 2]));
         let least = c.chance(Purpose::Swarm, 1, 4);
         if c.chance(Purpose::Scene, 1, 16) {
             // Memory that runs out before the logs do, anywhere in a generation.

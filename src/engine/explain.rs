@@ -44,6 +44,7 @@ impl Engine {
 }
 
 /// The step in which a run's filter was asked.
+#[cold]
 pub(crate) fn run_step(run: &Run, part: &Segment, filtered: Filtered) -> Step {
     // The filter may have left meanwhile; what it said is kept.
     let bits_per_key = part

@@ -226,6 +226,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_system_says_how_many_mappings_there_may_be() {
+        let vfs = RealVfs::new(Path::new("/")).expect("a directory");
+        assert!(vfs.mapping_limit() >= 1000, "{}", vfs.mapping_limit());
+    }
+
+    #[test]
     fn the_soft_limit_becomes_the_hard_one() {
         let limit = getrlimit(Resource::Nofile);
         let hard = limit.maximum.unwrap_or(1 << 20);
