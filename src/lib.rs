@@ -44,12 +44,14 @@
 //!   [`Store::commit_step`] to queue batches and write them as one group.
 //! * [`Keyspace::get`], [`Keyspace::range`], and [`Store::snapshot`] for a view that stays.
 //! * [`ErrorKind`]: what can go wrong; every [`Error`] says what to do.
-//! * [`Store::stats`] and [`Store::verify`]: what a store is made of, and whether it is whole.
+//! * [`Store::stats`] and [`Store::verify`]: what a store is made of, and whether it is whole;
+//!   [`Keyspace::explain`]: what the lookup of a key does, and what each step costs.
 //! * [`Background::Manual`] with [`Store::runnable`] and [`Store::run`], to step jobs yourself, and
 //!   [`env::Env`], behind which directory, clock and randomness can be replaced.
 
 pub mod env;
 pub mod error;
+pub mod explain;
 pub mod sync;
 pub mod types;
 
@@ -97,7 +99,7 @@ pub use memory::{BufferCounts, KeptCounts, PermitCounts};
 pub use memory_stats::{
     BufferStats, CallerStats, CopyStats, KeptStats, KeyspaceMemory, MemoryCounters, PressureStats,
 };
-pub use options::{Background, Durability, Fold, KeyspaceOptions, Options};
+pub use options::{Background, Durability, Fold, KeyspaceOptions, Options, ReadMode};
 pub use snapshot::Snapshot;
 pub use stats::{
     Audit, Cut, MemoryStats, OpenReport, ResidentFilters, RunAudit, StallStats, Stats,

@@ -50,6 +50,20 @@ impl Default for Fold {
     }
 }
 
+/// How lookups read sealed files. Answers are the same; all else reads by calls in both modes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadMode {
+    /// By a call for each read. What the device fails to deliver is an error.
+    #[default]
+    Pread,
+    /// Through read-only mappings, made when a file is first touched: no call for a lookup in a mapped
+    /// file. Every checksum is verified on each access all the same. The price: where the device fails to
+    /// deliver a page, or another program cuts a file of the store below its mapping, the process gets
+    /// SIGBUS; mapped pages count as the process's memory while the system keeps them. A file beyond
+    /// [`Options::mappings_max`], and one that the environment can't map, is read as in `Pread`.
+    Mmap,
+}
+
 /// What an acknowledged write means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
@@ -86,6 +100,8 @@ pub struct Options {
     pinned_generations_max: u32,
     queue_slots: u32,
     descriptors_max: u32,
+    read_mode: ReadMode,
+    mappings_max: u32,
     hash_bits: Option<u8>,
     family_seed: Option<[u8; 16]>,
     background: Option<Background>,
@@ -121,6 +137,8 @@ impl Default for Options {
             pinned_generations_max: 1,
             queue_slots: 1,
             descriptors_max: 0,
+            read_mode: ReadMode::default(),
+            mappings_max: 0,
             hash_bits: None,
             family_seed: None,
             background: None,
@@ -194,6 +212,12 @@ impl Options {
         queue_slots: u32 => |o, v| o.queue_slots = v;
         /// The most segment files open at once; 0 (the default): three quarters of the process's limit.
         descriptors_max: u32 => |o, v| o.descriptors_max = v;
+        /// How lookups read sealed files. Default: by calls.
+        read_mode: ReadMode => |o, v| o.read_mode = v;
+        /// The most files mapped at once by [`ReadMode::Mmap`], and never more than half of what the
+        /// system allows the process; 0 (the default): that half. The rest is for libraries, stacks and
+        /// the memory of filters, which count, too.
+        mappings_max: u32 => |o, v| o.mappings_max = v;
         /// Bits of the key hash, 8 to 46, fixed when the store is created: an existing store with
         /// another number is not opened. Default: those of the store, 46 for a new one. Fewer are for
         /// simulations that want collisions.
@@ -372,6 +396,8 @@ impl Options {
             pinned_generations_max: self.pinned_generations_max,
             queue_slots: self.queue_slots,
             descriptors_max: self.descriptors_max,
+            read_mode: self.read_mode,
+            mappings_max: self.mappings_max,
             hash_bits: self.hash_bits,
             family_seed: self.family_seed,
             background: match self.background {
@@ -418,6 +444,8 @@ pub(crate) struct Settings {
     pub pinned_generations_max: u32,
     pub queue_slots: u32,
     pub descriptors_max: u32,
+    pub read_mode: ReadMode,
+    pub mappings_max: u32,
     pub hash_bits: Option<u8>,
     pub family_seed: Option<[u8; 16]>,
     pub background: Background,

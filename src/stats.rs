@@ -190,6 +190,10 @@ pub struct Stats {
     pub reads: u64,
     /// Bytes of those reads.
     pub read_bytes: u64,
+    /// Accesses of lookups to mappings in place of reads: no call of the system, and not among `reads`.
+    pub mapped_reads: u64,
+    /// Bytes of those accesses.
+    pub mapped_bytes: u64,
     /// Runs that a lookup had to look into.
     pub candidates: u64,
     /// Those that did not have the key.
@@ -204,6 +208,8 @@ pub struct Stats {
     pub opens: u64,
     /// Segment files open now.
     pub open_files: u64,
+    /// Those among them that are mapped.
+    pub mappings: u64,
     /// Commits published.
     pub commits: u64,
     /// Their records.
@@ -470,6 +476,8 @@ impl Engine {
             lookups: counters.lookup_sum(|stripe| &stripe.lookups),
             reads: counters.lookup_sum(|stripe| &stripe.reads),
             read_bytes: counters.lookup_sum(|stripe| &stripe.read_bytes),
+            mapped_reads: counters.lookup_sum(|stripe| &stripe.mapped_reads),
+            mapped_bytes: counters.lookup_sum(|stripe| &stripe.mapped_bytes),
             candidates: counters.lookup_sum(|stripe| &stripe.candidates),
             false_candidates: counters.lookup_sum(|stripe| &stripe.false_candidates),
             filter_tests: counters.lookup_sum(|stripe| &stripe.filter_tests),
@@ -477,6 +485,7 @@ impl Engine {
             scan_bytes: counters.scan_bytes.get(),
             opens: self.files.opens(),
             open_files: self.files.open_count(),
+            mappings: self.files.mapping_count(),
             commits: counters.commits.get(),
             commit_records: counters.commit_records.get(),
             groups: counters.groups.get(),

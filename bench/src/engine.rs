@@ -2,7 +2,9 @@
 
 use anyhow::{Result, anyhow};
 use sealstone::env::Env;
-use sealstone::{Batch as StoreBatch, Durability, Fold, Keyspace, KeyspaceOptions, Options, Store};
+use sealstone::{
+    Batch as StoreBatch, Durability, Fold, Keyspace, KeyspaceOptions, Options, ReadMode, Store,
+};
 
 use crate::keys::Batch;
 use crate::load::LoadOptions;
@@ -37,6 +39,9 @@ pub fn options(load: &LoadOptions) -> Options {
     }
     if !load.fold {
         options = options.fold(Fold::Off);
+    }
+    if load.mapped {
+        options = options.read_mode(ReadMode::Mmap);
     }
     options
 }
@@ -134,6 +139,7 @@ mod tests {
             scan_bytes: None,
             descriptors_max: None,
             fold: true,
+            mapped: false,
         }
     }
 

@@ -57,6 +57,8 @@ pub struct LoadOptions {
     pub descriptors_max: Option<u32>,
     /// Whether indexes of old segments are merged.
     pub fold: bool,
+    /// Whether lookups read through mappings.
+    pub mapped: bool,
 }
 
 /// One measurement.

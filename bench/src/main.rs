@@ -230,6 +230,9 @@ struct Workload {
     /// Whether indexes of old segments are merged.
     #[arg(long, value_enum, default_value = "on")]
     fold: Folding,
+    /// Lookups read sealed files through mappings.
+    #[arg(long)]
+    mapped: bool,
     /// Writes the figures to this file, or to standard output for `-`.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -252,6 +255,7 @@ impl Workload {
             scan_bytes: self.scan_bytes,
             descriptors_max: self.descriptors_max,
             fold: self.fold == Folding::On,
+            mapped: self.mapped,
         }
     }
 

@@ -216,6 +216,57 @@ fn get_prints_the_value_as_it_is() {
 }
 
 #[test]
+fn explain_shows_the_steps_of_a_lookup_and_their_cost() {
+    let place = Place::new();
+    place
+        .run("load", &["--verify", &corpus(TRANSACTIONS)])
+        .expect(0);
+    let keys = place
+        .run("scan", &["--keys-only", "--limit", "1"])
+        .expect(0);
+    let key = keys.text().trim();
+    let text = place.run("explain", &[key]).expect(0).text().to_owned();
+    for word in [
+        "hash",
+        ".seg",
+        "bits a key says perhaps",
+        "index page",
+        "record at byte",
+        "2 reads",
+    ] {
+        assert!(text.contains(word), "{word:?} in {text}");
+    }
+    for (arguments, reads, touches) in [(&[][..], 2, 0), (&["--cold"], 3, 1)] {
+        let ran = place.run("explain", &[&["--json", "-", key], arguments].concat());
+        let row = ran.expect(0).row();
+        let steps = row["steps"].as_array().expect("a list");
+        let cost = |name: &str| {
+            let costs = steps.iter().filter_map(|step| step["cost"][name].as_u64());
+            assert_eq!(
+                row["cost"][name].as_u64(),
+                Some(costs.sum()),
+                "{name} in {row}"
+            );
+            row["cost"][name].clone()
+        };
+        assert_eq!(
+            (cost("reads"), cost("first_touches")),
+            (reads.into(), touches.into())
+        );
+        assert_eq!(row["answer"]["answer"], "value");
+        let found: Vec<_> = steps.iter().filter(|step| step["wanted"] == true).collect();
+        assert_eq!(found.len(), 1, "{row}");
+        assert_eq!(row["key"], key);
+    }
+    let row = place.run("explain", &["--json", "-", "text:absent"]);
+    let row = row.expect(1).row();
+    assert_eq!(row["answer"]["answer"], "absent");
+    place
+        .run("explain", &["--keyspace", "other", key])
+        .expect_message(&["no keyspace other", "main"]);
+}
+
+#[test]
 fn scan_lists_ranges_both_ways() {
     let place = Place::new();
     let input = printed(None, &["a", "1", "b", "2", "ba", "\\00", "c", ""]);

@@ -7,7 +7,7 @@ use sealstone::env::{Env, FileKind, FileName, PressureLevel};
 use sealstone::types::KeyspaceKind;
 use sealstone::{
     Audit, Batch, Durability, Error, ErrorKind, FilterPolicy, Fold, Iter, Job, Keyspace,
-    KeyspaceOptions, Options, Snapshot, Stats, Store, Ticket, Value,
+    KeyspaceOptions, Options, ReadMode, Snapshot, Stats, Store, Ticket, Value,
 };
 
 use crate::choices::{Choices, Purpose};
@@ -208,7 +208,9 @@ impl Subject for SimStore {
             ))
             .fold_bytes(*c.pick(Purpose::Swarm, &[1024, 768, 65_536]))
             .run_part_records(*c.pick(Purpose::Swarm, &[64, 16, 1024, 1 << 20]))
-            .window_bytes(*c.pick(Purpose::Swarm, &[1024, 0, 128, 8192, 512, 65_536]));
+            .window_bytes(*c.pick(Purpose::Swarm, &[1024, 0, 128, 8192, 512, 65_536]))
+            .read_mode(*c.pick(Purpose::Swarm, &[ReadMode::Pread, ReadMode::Mmap]))
+            .mappings_max(*c.pick(Purpose::Swarm, &[0, 2]));
         let least = c.chance(Purpose::Swarm, 1, 4);
         if c.chance(Purpose::Scene, 1, 16) {
             // Memory that runs out before the logs do, anywhere in a generation.

@@ -29,6 +29,8 @@ pub(crate) struct LookupStripe {
     pub lookups: Counter,
     pub reads: Counter,
     pub read_bytes: Counter,
+    pub mapped_reads: Counter,
+    pub mapped_bytes: Counter,
     pub candidates: Counter,
     pub false_candidates: Counter,
     pub filter_tests: Counter,
@@ -112,7 +114,11 @@ impl Counters {
 
     /// Adds what one lookup did; nothing is written for a lookup that met no run.
     pub fn add_lookup(&self, counts: &ReadCounts) {
-        if counts.filter_tests == 0 && counts.reads == 0 && counts.window_runs_skipped == 0 {
+        if counts.filter_tests == 0
+            && counts.reads == 0
+            && counts.mapped_reads == 0
+            && counts.window_runs_skipped == 0
+        {
             return;
         }
         let stripe = self.of_lookups();
@@ -127,9 +133,15 @@ impl Counters {
             let wrong = counts.window_false_candidates;
             stripe.window_false_candidates.add(wrong);
         }
+        if counts.mapped_reads > 0 {
+            stripe.mapped_reads.add(counts.mapped_reads);
+            stripe.mapped_bytes.add(counts.mapped_bytes);
+        }
         if counts.reads > 0 {
             stripe.reads.add(counts.reads);
             stripe.read_bytes.add(counts.bytes);
+        }
+        if counts.candidates > 0 {
             stripe.candidates.add(counts.candidates);
             stripe.false_candidates.add(counts.false_candidates);
         }

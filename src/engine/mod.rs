@@ -20,6 +20,7 @@ pub(crate) mod commit;
 #[cfg(test)]
 mod commit_tests;
 pub(crate) mod counters;
+pub(crate) mod explain;
 pub(crate) mod filter_job;
 pub(crate) mod flush;
 pub(crate) mod fold;

@@ -35,7 +35,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log;
 use crate::manifest::{self, LogEntry, ManifestState, ManifestWriter};
 use crate::memory::{Owner, Region};
-use crate::options::Settings;
+use crate::options::{ReadMode, Settings};
 use crate::segment::{FileTable, PackedMeta, Segment, SegmentParameters};
 use crate::stats::OpenReport;
 use crate::sync::{
@@ -47,6 +47,16 @@ use crate::window::Window;
 /// How far a file's number can be ahead of the manifest's next one. An opening that goes on adds to the
 /// manifest with every few files that it makes, and one that fails makes few.
 const NUMBERS_AHEAD_MAX: u64 = 1 << 32;
+
+/// How many files may be mapped. Half of what the system allows is left to libraries, stacks and the
+/// memory of filters.
+fn mappings_max(env: &Env, settings: &Settings) -> u64 {
+    match (settings.read_mode, u64::from(settings.mappings_max)) {
+        (ReadMode::Pread, _) => 0,
+        (ReadMode::Mmap, 0) => env.vfs.mapping_limit() / 2,
+        (ReadMode::Mmap, most) => most.min(env.vfs.mapping_limit() / 2),
+    }
+}
 
 /// Openings of this process so far: tells handles of one from those of another.
 static OPENINGS: StaticU64 = StaticU64::new(1);
@@ -132,7 +142,9 @@ impl Engine {
             token: OPENINGS.fetch_add(1, Ordering::Relaxed),
             parameters,
             scan_region: Region::new(settings.scan_bytes, settings.chunk_bytes),
-            files: Arc::new(FileTable::new(env.vfs.clone(), limit)),
+            files: Arc::new(
+                FileTable::new(env.vfs.clone(), limit).with_mappings(mappings_max(&env, &settings)),
+            ),
             leader: Mutex::new(Leader::new()),
             manifest: Mutex::new(None),
             flush: Mutex::new(FlushSlot::default()),

@@ -12,9 +12,11 @@
 use std::cell::{Cell, OnceCell};
 
 use crate::engine::Engine;
+use crate::engine::explain::run_step;
 use crate::engine::fold::is_damage;
 use crate::engine::version::{Run, Version};
 use crate::error::Result;
+use crate::explain::{Cost, Step, Trace};
 use crate::memtable::{Found, ValueRef};
 use crate::segment::{Filtered, Lookup, LookupBuffers, ReadCounts, Segment, Wanted};
 use crate::sync::Arc;
@@ -92,6 +94,13 @@ impl<'a> Hit<'a> {
         }
     }
 
+    pub fn value_len(&self) -> usize {
+        match &self.value {
+            HitValue::Memory(value) => value.len(),
+            HitValue::Read(_, range) => range.len(),
+        }
+    }
+
     /// The value as a guard of its own. A large one that was read gives its buffer away instead of being
     /// copied.
     pub fn into_value(self) -> Value {
@@ -108,7 +117,9 @@ impl<'a> Hit<'a> {
                     }
                 }
             }
-            HitValue::Read(buffers, range) if range.len() < RECORD_BYTES_KEPT => {
+            HitValue::Read(buffers, range)
+                if range.len() < RECORD_BYTES_KEPT || buffers.is_mapped() =>
+            {
                 Value::copied(buffers.value(&range))
             }
             HitValue::Read(buffers, range) => Value::from_buffer(buffers.take_record(), range),
@@ -128,6 +139,25 @@ impl Engine {
         on_hit: impl FnOnce(Hit<'_>) -> T,
     ) -> Result<Option<T>> {
         let mut buffers = ThreadBuffers::default();
+        self.lookup_in(version, keyspace, key, hash, reach, &mut buffers, on_hit)
+    }
+
+    /// The same in these buffers.
+    #[inline]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a lookup, and the buffers it is watched in"
+    )]
+    pub fn lookup_in<T>(
+        &self,
+        version: &Version,
+        keyspace: KeyspaceId,
+        key: &[u8],
+        hash: KeyHash,
+        reach: Reach,
+        buffers: &mut ThreadBuffers,
+        on_hit: impl FnOnce(Hit<'_>) -> T,
+    ) -> Result<Option<T>> {
         let kind = self.keyspace_kind(keyspace);
         let wanted = Wanted {
             hash,
@@ -148,21 +178,26 @@ impl Engine {
             }
             match generation.memory().as_ref() {
                 Some(memory) => {
-                    if let Some(found) = memory.get(keyspace, key, hash, reach.memory) {
+                    let found = memory.get(keyspace, key, hash, reach.memory);
+                    buffers.watch(&ReadCounts::default(), |_| Step::Memory {
+                        generation: generation.number,
+                        found: found.is_some(),
+                    });
+                    if let Some(found) = found {
                         return Ok(Some(on_hit(Hit::memory(&found))));
                     }
                 }
                 None => {
                     let runs = generation.runs();
-                    if let Some(found) = self.lookup_runs(runs, probe(), wanted, &mut buffers)? {
-                        return Ok(Some(on_hit(found.hit(&mut buffers))));
+                    if let Some(found) = self.lookup_runs(runs, probe(), wanted, buffers)? {
+                        return Ok(Some(on_hit(found.hit(buffers))));
                     }
                 }
             }
         }
         let runs = &version.runs[usize::from(kind.code())];
-        let found = self.lookup_runs(runs, probe(), wanted, &mut buffers)?;
-        Ok(found.map(|found| on_hit(found.hit(&mut buffers))))
+        let found = self.lookup_runs(runs, probe(), wanted, buffers)?;
+        Ok(found.map(|found| on_hit(found.hit(buffers))))
     }
 
     fn lookup_runs(
@@ -175,6 +210,7 @@ impl Engine {
         let mut counts = ReadCounts::default();
         let found = self.lookup_counted(runs, probe, wanted, buffers, &mut counts);
         self.counters.add_lookup(&counts);
+        buffers.watch_end(&counts);
         found.map(ReadHit::of)
     }
 
@@ -189,6 +225,10 @@ impl Engine {
         if let Some(probe) = probe
             && let Some(older) = older_runs(runs, probe)
         {
+            buffers.watch(counts, |_| Step::Window {
+                generations: (probe.lo, probe.hi),
+                runs: (runs.len() - older.len()) as u64,
+            });
             let found = self.lookup_window(runs, probe, &wanted, buffers, counts)?;
             if found != Lookup::Absent {
                 return Ok(found);
@@ -208,6 +248,7 @@ impl Engine {
                 continue;
             }
             let filtered = part.filter_may_contain(wanted.hash, counts);
+            buffers.watch(counts, |_| run_step(run, part, filtered));
             if filtered != Filtered::No {
                 let found = self.lookup_run(run, &wanted, buffers.get(), counts)?;
                 if found != Lookup::Absent {
@@ -271,6 +312,10 @@ impl Engine {
                 if run.level() > 0 && is_damage(&error) && error.file() == Some(part.name()) =>
             {
                 self.run_is_damaged(run);
+                buffers.watch(counts, |cost| Step::DamagedIndex {
+                    file: part.name(),
+                    cost,
+                });
             }
             found => return found,
         }
@@ -382,7 +427,7 @@ thread_local! {
 /// The buffers of one lookup: those that the thread's last one left, so that a lookup allocates nothing
 /// but what it hands out. A lookup inside another one's closure gets its own.
 #[derive(Default)]
-struct ThreadBuffers(Option<Box<LookupBuffers>>);
+pub(crate) struct ThreadBuffers(Option<Box<LookupBuffers>>);
 
 impl ThreadBuffers {
     fn get(&mut self) -> &mut LookupBuffers {
@@ -390,6 +435,32 @@ impl ThreadBuffers {
             let kept = KEPT.try_with(Cell::take).ok().flatten();
             kept.unwrap_or_default()
         })
+    }
+
+    /// Buffers of a lookup whose steps are kept.
+    pub fn watched() -> Self {
+        Self(Some(Box::new(LookupBuffers::watched())))
+    }
+
+    /// The steps that were kept.
+    pub fn take_trace(&mut self) -> Trace {
+        let trace = self.0.as_mut().and_then(|buffers| buffers.take_trace());
+        trace.map(|trace| *trace).unwrap_or_default()
+    }
+
+    /// Keeps a step, if the lookup is watched.
+    #[inline]
+    fn watch(&mut self, counts: &ReadCounts, step: impl FnOnce(Cost) -> Step) {
+        if let Some(buffers) = &mut self.0 {
+            buffers.watch(counts, step);
+        }
+    }
+
+    #[inline]
+    fn watch_end(&mut self, counts: &ReadCounts) {
+        if let Some(buffers) = &mut self.0 {
+            buffers.watch_end(counts);
+        }
     }
 }
 

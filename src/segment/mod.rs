@@ -6,7 +6,7 @@
 //!
 //! * `writer`, `finish`: records stream in, the rest follows in bounded steps;
 //! * `reader`: a sealed segment, its first touch, its filters;
-//! * `lookup`: one key, by hash: an index page, then the record;
+//! * `lookup`, `buffers`: one key, by hash: an index page, then the record;
 //! * `gather`, `part`: the entries of a hash range, and the index of a folded run made from them;
 //! * `cursor`, `seek`: records in key order, both ways;
 //! * `verify`: everything that can be checked in a file, damage by damage;
@@ -19,6 +19,7 @@
 //!   place are damage.
 //! * A segment changes nothing after it is sealed: readers need no lock.
 
+mod buffers;
 pub mod cursor;
 pub mod fences;
 pub mod files;
@@ -43,6 +44,7 @@ pub mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use buffers::{LookupBuffers, RecordBytes};
 pub use cursor::{CursorOptions, RecordRef, SegmentCursor};
 pub use files::{FileSlot, FileTable, OpenFile};
 pub use filter_load::FilterLoad;
@@ -50,7 +52,7 @@ pub use finish::SegmentSummary;
 pub use footer::{Footer, SegmentCounts};
 pub use gather::PageKeeper;
 pub use identity::SegmentIdentity;
-pub use lookup::{Lookup, LookupBuffers, Wanted};
+pub use lookup::{Lookup, Wanted};
 pub use meta::{PackedMeta, SegmentMeta};
 pub use part::{PartBuffers, PartPlan, PartWriter};
 pub use reader::{Filtered, Segment, Tail};
@@ -64,8 +66,14 @@ pub struct ReadCounts {
     pub reads: u64,
     /// Bytes of those reads.
     pub bytes: u64,
+    /// Accesses to mappings in place of reads.
+    pub mapped_reads: u64,
+    /// Bytes of those accesses.
+    pub mapped_bytes: u64,
     /// Files opened.
     pub opens: u64,
+    /// Tails read, or tried to, because nobody had touched the file.
+    pub first_touches: u64,
     /// Filters tested.
     pub filter_tests: u64,
     /// Segments whose index page was read.
@@ -85,7 +93,10 @@ impl ReadCounts {
     pub fn add(&mut self, other: &Self) {
         self.reads += other.reads;
         self.bytes += other.bytes;
+        self.mapped_reads += other.mapped_reads;
+        self.mapped_bytes += other.mapped_bytes;
         self.opens += other.opens;
+        self.first_touches += other.first_touches;
         self.filter_tests += other.filter_tests;
         self.candidates += other.candidates;
         self.false_candidates += other.false_candidates;

@@ -188,6 +188,7 @@ impl Segment {
         if let Some(tail) = self.tail.get() {
             return Ok(tail);
         }
+        counts.first_touches += 1;
         let tail = self.read_tail(files, counts)?;
         // Two readers may have read the same tail; either copy serves.
         Ok(self.tail.get_or_init(|| tail))
@@ -405,7 +406,8 @@ impl Segment {
 
     /// The slot, made now or by another reader meanwhile.
     fn new_slot(&self) -> Arc<FileSlot> {
-        let new = FileSlot::new(self.name());
+        let meta = self.meta();
+        let new = FileSlot::new(meta.name(), meta.file_len);
         let before = &*self
             .slot
             .compare_and_swap(&None::<Arc<FileSlot>>, Some(new.clone()));
@@ -425,6 +427,26 @@ impl Segment {
         counts.bytes += buffer.len() as u64;
         read_exact_at(file.file(), buffer, offset)
             .map_err(|cause| Error::io(operation, self.name(), cause).with_offset(offset))
+    }
+
+    /// So many bytes where they lie in the file's mapping, counted; `None` if it has none.
+    #[inline]
+    pub(super) fn mapped<'a>(
+        &self,
+        file: &'a OpenFile,
+        operation: &'static str,
+        offset: u64,
+        length: usize,
+        counts: &mut ReadCounts,
+    ) -> Result<Option<&'a [u8]>> {
+        let Some(map) = file.mapping() else {
+            return Ok(None);
+        };
+        counts.mapped_reads += 1;
+        counts.mapped_bytes += length as u64;
+        let bytes = map.access(offset, length);
+        let bytes = bytes.ok_or_else(|| self.damage(operation, offset, "the file ends before"))?;
+        Ok(Some(bytes))
     }
 
     /// The checksum seeds.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sealstone::{FilterPolicy, Fold, Options};
+use sealstone::{FilterPolicy, Fold, Options, ReadMode};
 
 use super::Wrong;
 use super::machine::Machine;
@@ -38,6 +38,9 @@ pub fn set(options: Options, name: &str, value: &str, machine: &Machine) -> Resu
         "pinned_generations_max" => options.pinned_generations_max(small()?),
         "queue_slots" => options.queue_slots(small()?),
         "descriptors_max" => options.descriptors_max(small()?),
+        "read_mode" if value == "Mmap" => options.read_mode(ReadMode::Mmap),
+        "read_mode" if value == "Pread" => options.read_mode(ReadMode::Pread),
+        "mappings_max" => options.mappings_max(small()?),
         "hash_bits" => options.hash_bits(
             u8::try_from(number()?).map_err(|_| Wrong::Text("hash_bits is too large".into()))?,
         ),
@@ -121,6 +124,7 @@ mod tests {
     fn options_come_back_from_their_lines() {
         let options = Options::tiny()
             .queue_slots(3)
+            .read_mode(ReadMode::Mmap)
             .retry_delay(Duration::from_secs(7))
             .filter_policy(FilterPolicy::None)
             .fold(Fold::Runs(5));

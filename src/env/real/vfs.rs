@@ -34,6 +34,9 @@ use crate::sync::{Arc, Mutex, StaticOnceLock};
 /// The access rights of a new file, before the process's mask.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
 
+/// The kernel's default of vm.max_map_count, for where /proc does not say.
+const MAX_MAP_COUNT_DEFAULT: u64 = 65_530;
+
 /// A [`Vfs`] on a directory.
 #[derive(Debug)]
 pub struct RealVfs {
@@ -169,6 +172,12 @@ impl Vfs for RealVfs {
         getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
     }
 
+    fn mapping_limit(&self) -> u64 {
+        let stored = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok();
+        let stored = stored.and_then(|text| text.trim().parse().ok());
+        stored.unwrap_or(MAX_MAP_COUNT_DEFAULT)
+    }
+
     fn link_or_copy_to(&self, name: FileName, target: &dyn Vfs) -> IoResult<()> {
         if let Some(real) = target.as_any().downcast_ref::<Self>() {
             let (from, to) = (self.directory()?, real.directory()?);
@@ -247,6 +256,12 @@ fn raise_descriptor_limit() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_system_says_how_many_mappings_there_may_be() {
+        let vfs = RealVfs::new(Path::new("/")).expect("a directory");
+        assert!(vfs.mapping_limit() >= 1000, "{}", vfs.mapping_limit());
+    }
 
     #[test]
     fn the_soft_limit_becomes_the_hard_one() {
