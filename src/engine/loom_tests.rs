@@ -11,10 +11,10 @@
 //! * `loom_a_ticket_taken_up_late_is_led`: attending without the commit lock.
 //! * `loom_what_is_visible_can_be_read`: `visible` stored Relaxed; a probe slot stored Relaxed.
 //! * `loom_readers_beside_an_installing_flush`: the memory given up before the runs are named.
-//! * `loom_who_waits_for_memory_comes_through`: a dropped pin or a left place that raises nothing; the count
-//!   of `progress` read after the submit.
 //! * `loom_a_pin_and_the_retirement_never_miss_each_other`: bound and version read before the registry
 //!   lock is taken; a retirement that looks at no pin.
+//!
+//! `loom_who_waits_for_memory_comes_through` was not tried against such changes yet.
 //!
 //! Not seen by them: a leader that calls the next one before it lets the leader lock go; `visible` stored
 //! before the memtable publishes (its records can be found from the append on).
