@@ -35,7 +35,8 @@ use crate::index::{Entry, LOCATION_BITS, PackedEntry, UNIT_BYTES};
 use crate::manifest::Change;
 use crate::segment::writer::FILTER_BITS_DEFAULT;
 use crate::segment::{
-    PageKeeper, PartPlan, PartWriter, ReadCounts, Segment, SegmentIdentity, SegmentSummary,
+    PageKeeper, PartBuffers, PartPlan, PartWriter, ReadCounts, Segment, SegmentIdentity,
+    SegmentSummary,
 };
 use crate::sync::Arc;
 use crate::types::KeyHash;
@@ -59,6 +60,9 @@ const STEP_ENTRIES_MIN: usize = 64;
 /// Inputs that keep their last page between two steps.
 const KEEPERS_MAX: usize = 64;
 
+/// Of their pages, those whose memory is kept between two folds: the default number of inputs.
+const KEEPERS_KEPT: usize = 8;
+
 /// A run by its kind, level and oldest generation.
 type RunKey = (u8, u8, u64);
 
@@ -66,8 +70,26 @@ type RunKey = (u8, u8, u64);
 #[derive(Debug, Default)]
 pub(crate) struct FoldSlot {
     pub current: Option<FoldJob>,
-    /// Entries of a step, kept between the steps of a fold.
+    buffers: FoldBuffers,
+}
+
+/// The working memory of folds, which the first one takes and the store keeps: one size, however many
+/// segments are folded.
+#[derive(Debug, Default)]
+struct FoldBuffers {
+    /// Entries of a step.
     entries: Vec<PackedEntry>,
+    /// The last page of each input.
+    keepers: Vec<PageKeeper>,
+    part: PartBuffers,
+}
+
+impl FoldBuffers {
+    /// What is kept for the next fold: the run that is made anew from many segments has more inputs.
+    fn trim(&mut self) {
+        self.keepers.truncate(KEEPERS_KEPT);
+        self.keepers.iter_mut().for_each(PageKeeper::forget);
+    }
 }
 
 /// What folds leave to others; guarded by the maintenance lock.
@@ -161,15 +183,14 @@ impl Engine {
             return Ok(false);
         };
         let phase = std::mem::replace(&mut job.phase, Phase::Begin);
-        match self.fold_phase(&mut slot.entries, &mut job, phase, quantum) {
+        match self.fold_phase(&mut slot.buffers, &mut job, phase, quantum) {
             Ok(Some(phase)) => {
                 job.phase = phase;
                 slot.current = Some(job);
                 Ok(false)
             }
             Ok(None) => {
-                // Until the next fold nobody needs it.
-                slot.entries = Vec::new();
+                slot.buffers.trim();
                 self.close_inputs(&job);
                 self.install_fold(job);
                 self.maintenance.lock().folds.folding = false;
@@ -201,14 +222,14 @@ impl Engine {
 
     fn fold_phase(
         &self,
-        entries: &mut Vec<PackedEntry>,
+        buffers: &mut FoldBuffers,
         job: &mut FoldJob,
         phase: Phase,
         quantum: u32,
     ) -> Result<Option<Phase>> {
         Ok(Some(match phase {
             Phase::Begin if job.outputs.len() == 1 << job.prefix_bits => Phase::SyncDirectory,
-            Phase::Begin => self.begin_part(job)?,
+            Phase::Begin => self.begin_part(buffers, job)?,
             Phase::Write {
                 writer,
                 number,
@@ -217,7 +238,7 @@ impl Engine {
                 entries: left,
             } => {
                 let name = FileName::run(number);
-                let step = self.write_part(entries, job, (writer, hashes, left), quantum);
+                let step = self.write_part(buffers, job, (writer, hashes, left), quantum);
                 match step {
                     Ok(Step::Goes(writer, hashes, entries)) => Phase::Write {
                         writer,
@@ -255,7 +276,7 @@ impl Engine {
         }))
     }
 
-    fn begin_part(&self, job: &mut FoldJob) -> Result<Phase> {
+    fn begin_part(&self, buffers: &mut FoldBuffers, job: &mut FoldJob) -> Result<Phase> {
         let part = job.outputs.len() as u64;
         let hashes = job.hashes_of(part);
         let entries = self.count_entries(job, &hashes)?;
@@ -285,8 +306,9 @@ impl Engine {
             .files
             .spare_one_for(create)
             .map_err(|cause| Error::io("fold", name, cause))?;
-        let writer =
-            PartWriter::new(file.clone(), name, plan).inspect_err(|_| self.discard(name))?;
+        let memory = std::mem::take(&mut buffers.part);
+        let writer = PartWriter::new(file.clone(), name, plan, memory);
+        let writer = writer.inspect_err(|_| self.discard(name))?;
         Ok(Phase::Write {
             writer: Box::new(writer),
             number,
@@ -331,13 +353,15 @@ impl Engine {
 
     fn write_part(
         &self,
-        buffer: &mut Vec<PackedEntry>,
+        buffers: &mut FoldBuffers,
         job: &mut FoldJob,
         (mut writer, hashes, left): (Box<PartWriter>, Range<u64>, u64),
         quantum: u32,
     ) -> Result<Step> {
         if left == 0 {
-            return Ok(Step::Ended(Box::new(writer.finish()?)));
+            let (output, memory) = writer.finish()?;
+            buffers.part = memory;
+            return Ok(Step::Ended(Box::new(output)));
         }
         let most = (self.settings.fold_bytes / size_of::<PackedEntry>() as u64) as usize;
         let wanted = (quantum as usize).saturating_mul(ENTRIES_PER_RECORD);
@@ -348,11 +372,12 @@ impl Engine {
         let mut taken = u64::try_from(share).unwrap_or(width).clamp(1, width);
         loop {
             let slice = hashes.start..hashes.start + taken;
-            if self.gather(buffer, job, &slice, step_max, taken == 1)? {
+            if self.gather(buffers, job, &slice, step_max, taken == 1)? {
                 break;
             }
             taken /= 2;
         }
+        let buffer = &mut buffers.entries;
         buffer.sort_unstable_by_key(Entry::unpack);
         if buffer.len() as u64 > left {
             return Err(self.miscounted(job));
@@ -372,23 +397,30 @@ impl Engine {
     /// than `most`, unless `all` are to be taken.
     fn gather(
         &self,
-        buffer: &mut Vec<PackedEntry>,
+        buffers: &mut FoldBuffers,
         job: &mut FoldJob,
         slice: &Range<u64>,
         most: usize,
         all: bool,
     ) -> Result<bool> {
+        let FoldBuffers {
+            entries: buffer,
+            keepers,
+            ..
+        } = buffers;
         buffer.clear();
         let mut counts = ReadCounts::default();
-        let keepers = job.choice.inputs.len().min(KEEPERS_MAX);
-        job.keepers.resize_with(keepers, PageKeeper::default);
+        keepers.resize_with(
+            job.choice.inputs.len().min(KEEPERS_MAX),
+            PageKeeper::default,
+        );
         let offset_bits = LOCATION_BITS - u32::from(job.ordinal_bits);
         let mut fits = true;
         for (place, input) in job.choice.inputs.iter().enumerate() {
             let segments = input.segments().len() as u64;
             let base = job.bases.get(place).copied().unwrap_or(0);
             let mut passing = PageKeeper::default();
-            let keeper = job.keepers.get_mut(place).unwrap_or(&mut passing);
+            let keeper = keepers.get_mut(place).unwrap_or(&mut passing);
             for (part, range) in overlaps(input, slice) {
                 let hashes = slice.start.max(range.start)..slice.end.min(range.end);
                 let split = part.tail(&self.files, &mut counts)?.split();

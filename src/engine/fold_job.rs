@@ -8,7 +8,7 @@ use crate::engine::version::{Part, Run};
 use crate::env::{File, FileName};
 use crate::index::{LOCATION_BITS, UNIT_BYTES};
 use crate::segment::footer::PREFIX_BITS_MAX;
-use crate::segment::{PageKeeper, PartWriter, Segment, SegmentSummary};
+use crate::segment::{PartWriter, Segment, SegmentSummary};
 use crate::sync::Arc;
 use crate::types::{HASH_BITS, KeyspaceKind};
 
@@ -33,7 +33,6 @@ pub(crate) struct FoldJob {
     pub(super) bases: Vec<u64>,
     pub(super) prefix_bits: u8,
     pub(super) ordinal_bits: u8,
-    pub(super) keepers: Vec<PageKeeper>,
     /// Inputs whose file was not open before: nobody reads it when the fold has.
     pub(super) opened: Vec<Part>,
     pub(super) phase: Phase,
@@ -89,7 +88,6 @@ impl FoldJob {
             bases,
             prefix_bits: prefix_bits.min(PREFIX_BITS_MAX).min(hash_bits),
             ordinal_bits: ordinal_bits as u8,
-            keepers: Vec::new(),
             opened,
             phase: Phase::Begin,
             outputs: Vec::new(),

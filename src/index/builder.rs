@@ -15,6 +15,30 @@ const BUCKET_ENTRIES: usize = 64;
 /// Most buckets; their bounds take 8 bytes each.
 const BUCKET_BITS_MAX: u32 = 12;
 
+/// The memory of a sorter, which serves for one set of entries after another.
+#[derive(Debug, Default)]
+pub struct SorterMemory {
+    entries: Vec<PackedEntry>,
+    heads: Vec<u32>,
+    ends: Vec<u32>,
+}
+
+impl SorterMemory {
+    /// For so many entries without growing.
+    pub fn for_entries(entries_max: usize) -> Self {
+        Self {
+            entries: Vec::with_capacity(entries_max),
+            ..Self::default()
+        }
+    }
+
+    /// Where the entries are.
+    #[cfg(test)]
+    pub fn address(&self) -> usize {
+        self.entries.as_ptr().addr()
+    }
+}
+
 /// Collects entries, then sorts them step by step.
 #[derive(Debug)]
 pub struct Sorter {
@@ -37,14 +61,19 @@ enum Phase {
 }
 
 impl Sorter {
-    /// A sorter in the memory of `entries`, which is emptied; it grows only beyond its capacity.
-    pub fn new(mut entries: Vec<PackedEntry>) -> Self {
+    /// A sorter in the memory of another one's; it grows only beyond its capacity.
+    pub fn new(memory: SorterMemory) -> Self {
+        let SorterMemory {
+            mut entries,
+            heads,
+            ends,
+        } = memory;
         entries.clear();
         Self {
             entries,
             bucket_bits: 0,
-            heads: Vec::new(),
-            ends: Vec::new(),
+            heads,
+            ends,
             phase: Phase::Collect,
         }
     }
@@ -87,15 +116,21 @@ impl Sorter {
     }
 
     /// Gives the memory back.
-    pub fn into_entries(self) -> Vec<PackedEntry> {
-        self.entries
+    pub fn into_memory(self) -> SorterMemory {
+        SorterMemory {
+            entries: self.entries,
+            heads: self.heads,
+            ends: self.ends,
+        }
     }
 
     fn start(&mut self) {
         let buckets = (self.entries.len() / BUCKET_ENTRIES).max(1);
         self.bucket_bits = buckets.ilog2().min(BUCKET_BITS_MAX);
-        self.heads = vec![0; 1 << self.bucket_bits];
-        self.ends = vec![0; 1 << self.bucket_bits];
+        for bounds in [&mut self.heads, &mut self.ends] {
+            bounds.clear();
+            bounds.resize(1 << self.bucket_bits, 0);
+        }
         self.phase = Phase::Count { done: 0 };
     }
 
@@ -169,7 +204,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn sorted(hashes: &[u64], budget: usize) -> (Vec<PackedEntry>, usize) {
-        let mut sorter = Sorter::new(Vec::with_capacity(hashes.len()));
+        let mut sorter = Sorter::new(SorterMemory::for_entries(hashes.len()));
         for (location, hash) in hashes.iter().enumerate() {
             sorter.push(Entry::new(KeyHash(*hash), location as u64, 0, false));
         }

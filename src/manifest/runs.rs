@@ -8,6 +8,8 @@
 //! * runs of one kind do not overlap in generations, nor do segments of one kind;
 //! * a run has segments, none of which reaches beyond its range, and as many entries as they have records.
 
+use std::cmp::Reverse;
+
 use super::state::ManifestState;
 use super::validate::broken;
 use crate::error::Result;
@@ -36,90 +38,122 @@ pub enum NamedRun {
 /// # Errors
 /// `Corruption` of the manifest, with the rule that is broken.
 pub fn of(state: &ManifestState, kind: KeyspaceKind) -> Result<Vec<NamedRun>> {
-    let of_kind = |packed: &PackedMeta| (packed.unpack(), packed.clone());
-    let (mut parts, mut segments): (Vec<_>, Vec<_>) = state
-        .segments
-        .iter()
-        .map(of_kind)
-        .filter(|(meta, _)| meta.identity.kind == kind)
-        .partition(|(meta, _)| meta.identity.level > 0);
-    // Newest first; the parts of one run side by side.
-    segments.sort_by_key(|(meta, _)| std::cmp::Reverse(meta.identity.generation_hi));
-    parts.sort_by_key(|(meta, _)| {
-        let identity = meta.identity;
-        let newest = std::cmp::Reverse(identity.generation_hi);
-        (newest, identity.level, identity.part)
-    });
-    check_apart(&segments)?;
-    let mut segments = segments.into_iter().peekable();
     let mut runs = Vec::new();
-    for parts in parts.chunk_by(|(a, _), (b, _)| same_run(a, b)) {
-        let Some((first, _)) = parts.first() else {
-            continue;
-        };
-        while let Some(newer) =
-            segments.next_if(|(s, _)| s.identity.generation_lo > first.identity.generation_hi)
-        {
-            runs.push(NamedRun::Fresh(newer.1));
+    for_each(state, kind, |parts, segments| {
+        let packed = |named: &Member<'_>| named.packed.clone();
+        match parts.first() {
+            None => runs.extend(segments.iter().map(packed).map(NamedRun::Fresh)),
+            Some(first) => runs.push(NamedRun::Folded {
+                level: first.level,
+                parts: parts.iter().map(packed).collect(),
+                segments: segments.iter().map(packed).collect(),
+            }),
         }
-        let mut own = Vec::new();
-        while let Some(inside) =
-            segments.next_if(|(s, _)| s.identity.generation_hi >= first.identity.generation_lo)
-        {
-            own.push(inside);
-        }
-        check_run(parts, &own)?;
-        runs.push(NamedRun::Folded {
-            level: first.identity.level,
-            parts: parts.iter().map(|(_, packed)| packed.clone()).collect(),
-            segments: own.into_iter().map(|(_, packed)| packed).collect(),
-        });
-    }
-    runs.extend(segments.map(|(_, packed)| NamedRun::Fresh(packed)));
+    })?;
     Ok(runs)
 }
 
-/// Checks the rules for both kinds.
+/// Checks the rules for both kinds. Made at each edit that touches a run, so it takes little memory: 48 bytes a
+/// segment while it lasts.
 pub(super) fn check(state: &ManifestState) -> Result<()> {
-    KeyspaceKind::ALL
-        .iter()
-        .try_for_each(|kind| of(state, *kind).map(drop))
+    let mut kinds = KeyspaceKind::ALL.iter();
+    kinds.try_for_each(|kind| for_each(state, *kind, |_, _| ()))
 }
 
-type Named = (SegmentMeta, PackedMeta);
+/// What the rules need to know of a file.
+#[derive(Clone, Copy)]
+struct Member<'a> {
+    generation_lo: u64,
+    generation_hi: u64,
+    records: u64,
+    part: u16,
+    level: u8,
+    packed: &'a PackedMeta,
+}
+
+impl<'a> Member<'a> {
+    fn new(packed: &'a PackedMeta, meta: &SegmentMeta) -> Self {
+        Self {
+            generation_lo: meta.identity.generation_lo,
+            generation_hi: meta.identity.generation_hi,
+            records: meta.counts.records,
+            part: meta.identity.part,
+            level: meta.identity.level,
+            packed,
+        }
+    }
+}
+
+/// Hands each folded run's parts and segments to `visit`, and the segments between two of them without
+/// parts, all newest first.
+fn for_each<'a>(
+    state: &'a ManifestState,
+    kind: KeyspaceKind,
+    mut visit: impl FnMut(&[Member<'a>], &[Member<'a>]),
+) -> Result<()> {
+    let mut segments = Vec::with_capacity(state.segments.len());
+    let mut parts = Vec::new();
+    for packed in &state.segments {
+        let meta = packed.unpack();
+        if meta.identity.kind == kind {
+            let member = Member::new(packed, &meta);
+            match member.level {
+                0 => segments.push(member),
+                _ => parts.push(member),
+            }
+        }
+    }
+    segments.sort_unstable_by_key(|named| Reverse(named.generation_hi));
+    // The parts of one run side by side.
+    parts.sort_unstable_by_key(|named| (Reverse(named.generation_hi), named.level, named.part));
+    check_apart(&segments)?;
+    let mut rest = segments.as_slice();
+    for parts in parts.chunk_by(same_run) {
+        let Some(run) = parts.first() else {
+            continue;
+        };
+        let newer = rest.partition_point(|named| named.generation_lo > run.generation_hi);
+        let (fresh, other) = rest.split_at(newer);
+        let inside = other.partition_point(|named| named.generation_hi >= run.generation_lo);
+        let (own, older) = other.split_at(inside);
+        check_run(parts, own)?;
+        visit(&[], fresh);
+        visit(parts, own);
+        rest = older;
+    }
+    visit(&[], rest);
+    Ok(())
+}
 
 /// Segments, newest first, have no generation in common: a fold of some of them would cut another.
-fn check_apart(segments: &[Named]) -> Result<()> {
+fn check_apart(segments: &[Member<'_>]) -> Result<()> {
     let mut neighbours = segments.iter().zip(segments.iter().skip(1));
-    let common = neighbours.find(|((newer, _), (older, _))| {
-        newer.identity.generation_lo <= older.identity.generation_hi
-    });
+    let common = neighbours.find(|(newer, older)| newer.generation_lo <= older.generation_hi);
     match common {
         None => Ok(()),
-        Some(((newer, _), (older, _))) => Err(broken(format!(
+        Some((newer, older)) => Err(broken(format!(
             "segments {} and {} hold the same generations",
-            older.number, newer.number
+            older.packed.number(),
+            newer.packed.number()
         ))),
     }
 }
 
-fn same_run(a: &SegmentMeta, b: &SegmentMeta) -> bool {
-    let (a, b) = (a.identity, b.identity);
+fn same_run(a: &Member<'_>, b: &Member<'_>) -> bool {
     (a.generation_lo, a.generation_hi, a.level) == (b.generation_lo, b.generation_hi, b.level)
 }
 
-fn check_run(parts: &[Named], segments: &[Named]) -> Result<()> {
-    let numbered = |(place, (meta, _)): (usize, &Named)| usize::from(meta.identity.part) == place;
-    let records = |named: &[Named]| {
-        let each = named.iter().map(|(meta, _)| meta.counts.records);
+fn check_run(parts: &[Member<'_>], segments: &[Member<'_>]) -> Result<()> {
+    let Some(run) = parts.first() else {
+        return Ok(());
+    };
+    let numbered = |(place, named): (usize, &Member<'_>)| usize::from(named.part) == place;
+    let records = |named: &[Member<'_>]| {
+        let each = named.iter().map(|named| named.records);
         each.fold(0, u64::saturating_add)
     };
-    let range = parts.first().map(|(meta, _)| meta.identity);
-    let inside = |(meta, _): &Named| {
-        range.is_some_and(|range| {
-            range.generation_lo <= meta.identity.generation_lo
-                && meta.identity.generation_hi <= range.generation_hi
-        })
+    let inside = |named: &Member<'_>| {
+        run.generation_lo <= named.generation_lo && named.generation_hi <= run.generation_hi
     };
     let rule = if !parts.iter().enumerate().all(numbered)
         || !parts.len().is_power_of_two()
@@ -133,6 +167,6 @@ fn check_run(parts: &[Named], segments: &[Named]) -> Result<()> {
     } else {
         return Ok(());
     };
-    let number = parts.first().map_or(0, |(meta, _)| meta.number);
+    let number = run.packed.number();
     Err(broken(format!("the run of part {number} {rule}")))
 }

@@ -37,9 +37,20 @@ pub struct Finish {
     stage: Stage,
     layout: SegmentLayout,
     chain: Chain,
-    page_fences: Vec<u32>,
     filter: Option<FilterStage>,
     kept: Option<ResidentFilter>,
+    pub(super) buffers: FinishBuffers,
+}
+
+/// What finishing needs room for, from segment to segment.
+#[derive(Debug, Default)]
+pub struct FinishBuffers {
+    page_fences: Vec<u32>,
+    /// A piece of the filter at hand.
+    piece: Vec<u8>,
+    /// Checksums of its pieces.
+    sums: Vec<u8>,
+    tail: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,9 +78,9 @@ struct FilterStage {
     builder: FilterBuilder,
     offset: u64,
     entries_done: usize,
-    piece: Vec<u8>,
-    sums: Vec<u8>,
-    kept: Option<Vec<Block>>,
+    /// Blocks in it.
+    blocks: usize,
+    kept: Option<ResidentFilter>,
 }
 
 /// Memory that finishing takes beside scratch, page and page fences: the sorter's bucket bounds, a
@@ -80,6 +91,18 @@ pub(super) const fn working_bytes(records: u64) -> u64 {
 }
 
 impl Finish {
+    /// At the beginning, in the memory of another one's buffers.
+    pub(super) fn new(mut buffers: FinishBuffers) -> Self {
+        buffers.page_fences.clear();
+        buffers.piece.clear();
+        buffers.sums.clear();
+        buffers.tail.clear();
+        Self {
+            buffers,
+            ..Self::default()
+        }
+    }
+
     /// Whether records may still come.
     pub fn not_begun(&self) -> bool {
         self.stage == Stage::Records
@@ -154,12 +177,13 @@ impl SegmentWriter {
         let finish = &mut self.finish;
         let mut done = entries_done;
         for chunk in entries.chunks(PAGE_ENTRIES_MAX).take(pages) {
-            let number = finish.page_fences.len() as u64;
+            let number = finish.buffers.page_fences.len() as u64;
             let seed = self.seeds.seed(Domain::IndexPage, number);
             finish.chain.push(encode_page(chunk, seed, &mut page));
             self.output.write(&page)?;
             let last = chunk.last().map(packed_hash);
             finish
+                .buffers
                 .page_fences
                 .extend(last.map(|hash| fence_of(hash, PREFIX_BITS)));
             done += chunk.len();
@@ -187,10 +211,11 @@ impl SegmentWriter {
             builder: FilterBuilder::new(shape),
             offset: self.output.offset(),
             entries_done: 0,
-            piece: Vec::with_capacity(PIECE_BYTES.min(shape.bytes() as usize)),
-            sums: Vec::with_capacity(shape.pieces() as usize * 8),
-            kept: kept.then(|| Vec::with_capacity(shape.blocks as usize)),
+            blocks: 0,
+            kept: kept.then(|| ResidentFilter::empty(shape)),
         });
+        let piece_bytes = PIECE_BYTES.min(shape.bytes() as usize);
+        self.finish.buffers.piece.reserve_exact(piece_bytes);
         self.finish.stage = Stage::Filter { which };
     }
 
@@ -224,32 +249,36 @@ impl SegmentWriter {
     }
 
     fn add_block(&mut self, filter: &mut FilterStage, block: Block) -> Result<()> {
-        filter.piece.extend_from_slice(&block.to_bytes());
+        let piece = &mut self.finish.buffers.piece;
+        piece.extend_from_slice(&block.to_bytes());
         if let Some(kept) = &mut filter.kept {
-            kept.push(block);
+            kept.fill(filter.blocks, std::iter::once(block));
         }
-        match filter.piece.len() == PIECE_BYTES {
-            true => self.end_piece(filter),
+        filter.blocks += 1;
+        match piece.len() == PIECE_BYTES {
+            true => self.end_piece(),
             false => Ok(()),
         }
     }
 
-    fn end_piece(&mut self, filter: &mut FilterStage) -> Result<()> {
+    fn end_piece(&mut self) -> Result<()> {
         // A piece is seeded by its place in the file, so that alternatives can't be confused.
         let place = self.output.offset();
-        let sum = checksum(self.seeds.seed(Domain::Filter, place), &filter.piece);
-        filter.sums.extend_from_slice(&sum.to_le_bytes());
+        let FinishBuffers { piece, sums, .. } = &mut self.finish.buffers;
+        let sum = checksum(self.seeds.seed(Domain::Filter, place), piece);
+        sums.extend_from_slice(&sum.to_le_bytes());
         self.finish.chain.push(sum);
-        self.output.write(&filter.piece)?;
-        filter.piece.clear();
+        self.output.write(piece)?;
+        piece.clear();
         Ok(())
     }
 
-    fn end_filter(&mut self, mut filter: FilterStage) -> Result<()> {
-        if !filter.piece.is_empty() {
-            self.end_piece(&mut filter)?;
+    fn end_filter(&mut self, filter: FilterStage) -> Result<()> {
+        if !self.finish.buffers.piece.is_empty() {
+            self.end_piece()?;
         }
-        self.output.write(&filter.sums)?;
+        self.output.write(&self.finish.buffers.sums)?;
+        self.finish.buffers.sums.clear();
         let shape = filter.builder.shape();
         let span = Span {
             offset: filter.offset,
@@ -264,17 +293,20 @@ impl SegmentWriter {
             .layout
             .filters
             .push(FilterSection { shape, section });
-        if let Some(blocks) = filter.kept {
-            self.finish.kept = ResidentFilter::new(shape, &blocks);
-        }
+        debug_assert_eq!(filter.blocks as u64, shape.blocks);
+        self.finish.kept = filter.kept.or(self.finish.kept.take());
         Ok(())
     }
 
     fn write_tail(&mut self) -> Result<SegmentSummary> {
         let tail_offset = self.output.offset();
-        let fences = std::mem::take(&mut self.finish.page_fences);
-        let mut bytes = Vec::with_capacity(fences.len() * PAGE_FENCE_BYTES as usize + 512);
-        for fence in &fences {
+        let FinishBuffers {
+            page_fences: fences,
+            tail: bytes,
+            ..
+        } = &mut self.finish.buffers;
+        bytes.reserve_exact(fences.len() * PAGE_FENCE_BYTES as usize + 512);
+        for fence in fences.iter() {
             bytes.extend_from_slice(&fence.to_le_bytes());
         }
         let mut layout = std::mem::take(&mut self.finish.layout);
@@ -284,7 +316,7 @@ impl SegmentWriter {
                 bytes: bytes.len() as u64,
             },
             items: fences.len() as u64,
-            checksum: checksum(self.seeds.seed(Domain::PageFences, 0), &bytes),
+            checksum: checksum(self.seeds.seed(Domain::PageFences, 0), bytes),
         };
         let footer = Footer {
             identity: self.identity,
@@ -295,8 +327,8 @@ impl SegmentWriter {
             key_fence_bytes: self.parameters.key_fence_bytes,
             layout,
         };
-        let footer_checksum = footer.encode(&mut bytes);
-        self.output.write(&bytes)?;
+        let footer_checksum = footer.encode(bytes);
+        self.output.write(bytes)?;
         self.output.flush()?;
         self.finish.stage = Stage::Done;
         Ok(SegmentSummary {
@@ -309,7 +341,7 @@ impl SegmentWriter {
                 footer_checksum,
                 counts: self.counts,
             },
-            tail: Tail::new(&footer, &fences),
+            tail: Tail::new(&footer, fences),
             filter: self.finish.kept.take(),
         })
     }

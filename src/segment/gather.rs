@@ -28,6 +28,11 @@ pub struct PageKeeper {
 impl PageKeeper {
     /// Memory of one that has read a page.
     pub const BYTES: u64 = PAGE_BYTES as u64;
+
+    /// Forgets the page; its memory serves for the next.
+    pub const fn forget(&mut self) {
+        self.held = None;
+    }
 }
 
 impl Segment {

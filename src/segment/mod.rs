@@ -52,7 +52,7 @@ pub use gather::PageKeeper;
 pub use identity::SegmentIdentity;
 pub use lookup::{Lookup, LookupBuffers, Wanted};
 pub use meta::{PackedMeta, SegmentMeta};
-pub use part::{PartPlan, PartWriter};
+pub use part::{PartBuffers, PartPlan, PartWriter};
 pub use reader::{Filtered, Segment, Tail};
 pub use verify::{Damage, VerifyReport};
 pub use writer::{SegmentParameters, SegmentScratch, SegmentWriter};

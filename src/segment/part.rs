@@ -10,8 +10,8 @@
 //! Invariants:
 //! * Entries come ascending and all of them belong to the part; equal entries give equal bytes, however
 //!   the calls were cut.
-//! * Memory: the output buffer, a page of entries, and for each filter a block, a piece and 8 bytes a
-//!   piece; 4 bytes an index page for the fences.
+//! * Memory: [`PartBuffers`] (a page of entries, the pages written at once, a piece for each filter), which
+//!   serve part after part; for each filter a block and 8 bytes a piece; 4 bytes an index page for the fences.
 //!
 //! Crash: nothing names the file until the caller has synced it and its directory entry and then made a
 //! manifest edit durable.
@@ -68,6 +68,18 @@ impl PartPlan {
     }
 }
 
+/// The memory of a writer that does not depend on how long its part is. Kept from part to part: a store that
+/// takes it anew for each fold has its peak when a fold and a full write region meet, and holes in the heap.
+#[derive(Debug, Default)]
+pub struct PartBuffers {
+    /// Entries of the page at hand.
+    chunk: Vec<PackedEntry>,
+    /// Whole pages that are not in the file yet.
+    pages: Vec<u8>,
+    /// A piece of each filter.
+    pieces: Vec<Vec<u8>>,
+}
+
 /// A part being written.
 #[derive(Debug)]
 pub struct PartWriter {
@@ -104,8 +116,13 @@ struct FilterStream {
 }
 
 impl PartWriter {
-    /// Starts a part in `file`, which is empty and called `name`.
-    pub fn new(file: Arc<dyn File>, name: FileName, plan: PartPlan) -> Result<Self> {
+    /// Starts a part in `file`, which is empty and called `name`, in the memory of `buffers`.
+    pub fn new(
+        file: Arc<dyn File>,
+        name: FileName,
+        plan: PartPlan,
+        mut buffers: PartBuffers,
+    ) -> Result<Self> {
         debug_assert!(plan.identity.level > 0, "level 0 has records");
         let pages = Span {
             offset: PAGE_BYTES as u64,
@@ -124,7 +141,10 @@ impl PartWriter {
             filters.push(FilterStream {
                 builder: FilterBuilder::new(shape),
                 span,
-                piece: Vec::with_capacity(PIECE_BYTES.min(shape.bytes() as usize)),
+                piece: emptied(
+                    buffers.pieces.pop().unwrap_or_default(),
+                    PIECE_BYTES.min(shape.bytes() as usize),
+                ),
                 sums: Vec::with_capacity(shape.pieces() as usize * 8),
                 written: 0,
                 chain: Chain::default(),
@@ -133,8 +153,8 @@ impl PartWriter {
         let writer = Self {
             seeds: plan.identity.seeds(),
             pages,
-            chunk: Vec::with_capacity(PAGE_ENTRIES_MAX),
-            buffer: Vec::with_capacity(PAGES_AT_ONCE * PAGE_BYTES),
+            chunk: emptied(buffers.chunk, PAGE_ENTRIES_MAX),
+            buffer: emptied(buffers.pages, PAGES_AT_ONCE * PAGE_BYTES),
             written: 0,
             page_fences: Vec::with_capacity(pages_for(plan.entries) as usize),
             chain: Chain::default(),
@@ -179,8 +199,8 @@ impl PartWriter {
         Ok(())
     }
 
-    /// Ends the part; the caller syncs it. All announced entries must have come.
-    pub fn finish(mut self) -> Result<SegmentSummary> {
+    /// Ends the part and gives the buffers back; the caller syncs it. All announced entries must have come.
+    pub fn finish(mut self) -> Result<(SegmentSummary, PartBuffers)> {
         assert!(
             self.entries == self.plan.entries,
             "as many as were announced"
@@ -195,7 +215,15 @@ impl PartWriter {
             }
             self.end_filter(which)?;
         }
-        self.write_tail()
+        let pieces = self.filters.iter_mut();
+        let buffers = PartBuffers {
+            chunk: std::mem::take(&mut self.chunk),
+            pages: std::mem::take(&mut self.buffer),
+            pieces: pieces
+                .map(|filter| std::mem::take(&mut filter.piece))
+                .collect(),
+        };
+        Ok((self.write_tail()?, buffers))
     }
 
     fn end_page(&mut self) -> Result<()> {
@@ -338,4 +366,11 @@ impl PartWriter {
         write_all_at(&*self.file, bytes, offset)
             .map_err(|cause| Error::io("fold", self.name, cause).with_offset(offset))
     }
+}
+
+/// The vector without its content, with room for so many.
+fn emptied<T>(mut vector: Vec<T>, capacity: usize) -> Vec<T> {
+    vector.clear();
+    vector.reserve_exact(capacity);
+    vector
 }

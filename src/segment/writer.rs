@@ -6,15 +6,16 @@
 //! * Records come in (keyspace, key, sequence descending) order; a wrong order is a bug of the caller
 //!   and refused by an assertion before anything is written.
 //! * Memory: the output buffer, 12 bytes a record, the key fences, the last key; while finishing also
-//!   4 bytes an index page, a page, and a filter piece. The filter that the caller wants to keep comes
-//!   on top. The large ones are the caller's ([`SegmentScratch`]) and are given back.
+//!   4 bytes an index page, a page, and a filter piece. All of it is the caller's ([`SegmentScratch`])
+//!   and given back, so that writing one segment after another leaves no holes in the heap. The filter
+//!   that the caller wants to keep comes on top.
 //!
 //! Crash: nothing names the file until the caller has synced it and its directory entry and then made a
 //! manifest edit durable; a cut file has no footer and is a number that the manifest never gave out.
 //! After an error the writer is dead: every later call says the same.
 
 use super::fences::{KeyFenceBuilder, Separator, key_fence_bytes_max};
-use super::finish::Finish;
+use super::finish::{Finish, FinishBuffers};
 use super::footer::{HEAD_BYTES, SegmentCounts, encode_head};
 use super::identity::{Chain, Seeds, SegmentIdentity};
 use super::layout::{Section, Span};
@@ -22,9 +23,9 @@ use super::output::Output;
 use super::record::{RecordHeader, padded_bytes};
 use crate::env::{File, FileName};
 use crate::error::{Error, Result};
-use crate::index::builder::Sorter;
+use crate::index::builder::{Sorter, SorterMemory};
 use crate::index::page::{PAGE_BYTES, pages_for};
-use crate::index::{ENTRY_BYTES, Entry, PackedEntry, UNIT_BYTES, size_class_of};
+use crate::index::{ENTRY_BYTES, Entry, UNIT_BYTES, size_class_of};
 use crate::sync::Arc;
 use crate::types::{Hasher, KEY_BYTES_MAX, KeyspaceId, RecordKind, Sequence};
 
@@ -63,12 +64,14 @@ impl SegmentParameters {
     }
 }
 
-/// The large buffers of a writer, made once and passed from segment to segment.
+/// The buffers of a writer, made once and passed from segment to segment.
 #[derive(Debug, Default)]
 pub struct SegmentScratch {
-    pub(super) entries: Vec<PackedEntry>,
-    pub(super) key_fences: Vec<u8>,
-    pub(super) output: Vec<u8>,
+    sorter: SorterMemory,
+    key_fences: Vec<u8>,
+    output: Vec<u8>,
+    last_key: Vec<u8>,
+    finish: FinishBuffers,
 }
 
 impl SegmentScratch {
@@ -82,10 +85,21 @@ impl SegmentScratch {
     ) -> Self {
         let fences = key_fence_bytes_max(data_bytes_max, key_fence_bytes) as usize;
         Self {
-            entries: Vec::with_capacity(records_max as usize),
+            sorter: SorterMemory::for_entries(records_max as usize),
             key_fences: Vec::with_capacity(fences),
             output: Vec::with_capacity(output_bytes),
+            ..Self::default()
         }
+    }
+
+    /// Where the large ones are.
+    #[cfg(test)]
+    pub(super) fn addresses(&self) -> [usize; 3] {
+        [
+            self.sorter.address(),
+            self.key_fences.as_ptr().addr(),
+            self.output.as_ptr().addr(),
+        ]
     }
 
     /// All memory that writing such a segment takes, the small buffers of a finishing writer
@@ -150,13 +164,13 @@ impl SegmentWriter {
             parameters,
             counts: SegmentCounts::default(),
             records_chain: Chain::default(),
-            sorter: Sorter::new(scratch.entries),
+            sorter: Sorter::new(scratch.sorter),
             key_fences: KeyFenceBuilder::new(scratch.key_fences, seeds),
-            finish: Finish::default(),
+            finish: Finish::new(scratch.finish),
             record_base: seeds.record_base(),
             block_start: 0,
             last: None,
-            last_key: Vec::new(),
+            last_key: scratch.last_key,
             failed: None,
         })
     }
@@ -315,9 +329,11 @@ impl SegmentWriter {
     /// Gives the buffers back, whatever state the writer is in. What is not flushed is lost.
     pub fn into_scratch(self) -> SegmentScratch {
         SegmentScratch {
-            entries: self.sorter.into_entries(),
+            sorter: self.sorter.into_memory(),
             key_fences: self.key_fences.into_bytes(),
             output: self.output.into_buffer(),
+            last_key: self.last_key,
+            finish: self.finish.buffers,
         }
     }
 }

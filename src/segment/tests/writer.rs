@@ -64,11 +64,7 @@ fn scratch_is_not_outgrown() {
     let file = disk.create_new(FileName::segment(1)).unwrap();
     let data_bytes = records.len() as u64 * 144;
     let scratch = SegmentScratch::new(5000, data_bytes, 4096, 8192);
-    let before = (
-        scratch.entries.as_ptr(),
-        scratch.key_fences.as_ptr(),
-        scratch.output.as_ptr(),
-    );
+    let before = scratch.addresses();
     let parameters = SegmentParameters::new(Build::default().hasher());
     let name = FileName::segment(1);
     let mut writer = SegmentWriter::new(file, name, IDENTITY, parameters, scratch).unwrap();
@@ -85,11 +81,7 @@ fn scratch_is_not_outgrown() {
     // 60 KB of entries sorted in three passes, 15 pages, two filters of 7,500 and 10,000 bytes.
     assert!((60..200).contains(&steps), "{steps} steps");
     let scratch = writer.into_scratch();
-    let after = (
-        scratch.entries.as_ptr(),
-        scratch.key_fences.as_ptr(),
-        scratch.output.as_ptr(),
-    );
+    let after = scratch.addresses();
     assert_eq!(before, after, "the same buffers come back");
     assert!(SegmentScratch::bytes_needed(5000, data_bytes, 4096, 8192) > 5000 * 12 + 8192);
 }
