@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use sealstone::env::{Env, FileKind, FileName, PressureLevel};
+use sealstone::segment::Footer;
+use sealstone::segment::layout::FilterSection;
 use sealstone::types::KeyspaceKind;
 use sealstone::{
     Audit, Batch, Durability, Error, ErrorKind, FilterPolicy, Fold, Iter, Job, Keyspace,
@@ -470,6 +472,18 @@ impl Subject for SimStore {
 
     fn records(bytes: &[u8]) -> Vec<Range<u64>> {
         crate::records::find(bytes)
+    }
+
+    fn filters(bytes: &[u8]) -> Vec<Range<u64>> {
+        let Ok((footer, ..)) = Footer::decode(bytes, bytes.len() as u64) else {
+            return Vec::new();
+        };
+        let filters = footer.layout.filters.iter();
+        let range = |filter: &FilterSection| {
+            let offset = filter.section.span.offset;
+            offset..offset + filter.shape.bytes()
+        };
+        filters.map(range).collect()
     }
 }
 

@@ -107,6 +107,11 @@ pub trait Subject: Sized {
         Vec::new()
     }
 
+    /// Where the filters of a sealed file lie, for rot that is aimed at them.
+    fn filters(_bytes: &[u8]) -> Vec<Range<u64>> {
+        Vec::new()
+    }
+
     /// Options drawn for a life: `base` are those of scripted runs, or, in a later life of a store,
     /// those it had before.
     fn draw_options(choices: &mut Choices, base: &Self::Options, life: u32) -> Self::Options;
