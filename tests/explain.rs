@@ -14,6 +14,7 @@ fn options() -> Options {
         .seal_records(4096)
         .batch_bytes_max(1 << 20)
         .fold(Fold::Runs(3))
+        .window_bytes(0)
 }
 
 /// Rounds of keys, some above the size classes, some deleted; the last one stays in memory.
@@ -171,6 +172,39 @@ fn assert_same(env: &Env, counters: &Counters, options: Options, hash_bits: u8) 
         hash_bits == 8,
         "{collisions} records of other keys"
     );
+    store.close().expect("closes");
+}
+
+#[test]
+fn what_the_window_table_names_is_a_step() {
+    let (env, counters) = Env::in_memory().counting();
+    let store = open(&env, options().window_bytes(1 << 20));
+    let blocks = write_once(&store, "blocks");
+    put(&blocks, "old", "value");
+    flush(&store);
+    put(&blocks, "new", "value");
+    flush(&store);
+    let found = explain(&store, &counters, &blocks, "old");
+    let [window, record] = &found.steps[..] else {
+        panic!("{found}");
+    };
+    assert!(
+        matches!(
+            window,
+            Step::Window {
+                generations: (1, 3),
+                runs: 2
+            }
+        ),
+        "{window:?}"
+    );
+    assert!(
+        matches!(record, Step::Record { wanted: true, .. }),
+        "{record}"
+    );
+    assert_eq!(found.cost.reads, 1, "{found}");
+    let absent = explain(&store, &counters, &blocks, "other");
+    assert_eq!((absent.steps.len(), absent.cost), (1, Cost::default()));
     store.close().expect("closes");
 }
 

@@ -46,7 +46,10 @@ fn the_store_its_directory_and_the_system_count_the_same_reads() {
     // Without filters misses cost reads, too.
     for (filters, folds) in [(16 << 20, Fold::Off), (0, Fold::default())] {
         for mode in [ReadMode::Pread, ReadMode::Mmap] {
-            let options = manual().filter_budget_bytes(filters).fold(folds);
+            let options = manual()
+                .filter_budget_bytes(filters)
+                .fold(folds)
+                .window_bytes(0);
             let store = open(&env, options.read_mode(mode).seal_records(RECORDS as u32));
             let map = match store.stats().segments {
                 0 => fill(&store),

@@ -28,6 +28,7 @@ fn options(policy: FilterPolicy) -> Options {
         .batch_records_max(4096)
         .fold(Fold::Runs(3))
         .run_part_records(700)
+        .window_bytes(0)
         .filter_policy(policy)
 }
 

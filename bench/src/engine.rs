@@ -40,6 +40,9 @@ pub fn options(load: &LoadOptions) -> Options {
     if !load.fold {
         options = options.fold(Fold::Off);
     }
+    if let Some(bytes) = load.window_bytes {
+        options = options.window_bytes(bytes);
+    }
     if load.mapped {
         options = options.read_mode(ReadMode::Mmap);
     }
@@ -140,6 +143,7 @@ mod tests {
             descriptors_max: None,
             fold: true,
             mapped: false,
+            window_bytes: None,
         }
     }
 

@@ -59,6 +59,8 @@ pub struct LoadOptions {
     pub fold: bool,
     /// Whether lookups read through mappings.
     pub mapped: bool,
+    /// Bytes of the window table; the store's choice if not said.
+    pub window_bytes: Option<u64>,
 }
 
 /// One measurement.

@@ -240,6 +240,7 @@ mod tests {
             descriptors_max,
             fold: true,
             mapped: false,
+            window_bytes: Some(0),
         }
     }
 

@@ -233,6 +233,9 @@ struct Workload {
     /// Lookups read sealed files through mappings.
     #[arg(long)]
     mapped: bool,
+    /// Bytes of the window table, 0 for none; the store's choice if not given.
+    #[arg(long)]
+    window_bytes: Option<u64>,
     /// Writes the figures to this file, or to standard output for `-`.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -256,6 +259,7 @@ impl Workload {
             descriptors_max: self.descriptors_max,
             fold: self.fold == Folding::On,
             mapped: self.mapped,
+            window_bytes: self.window_bytes,
         }
     }
 

@@ -119,6 +119,11 @@ impl RecordBytes {
         self.get(0..bytes).unwrap_or_default()
     }
 
+    /// Lets go of the file in which it shows a record.
+    pub(super) fn release(&mut self) {
+        self.mapped = None;
+    }
+
     /// Shows the record at `offset` of a mapped file.
     pub(super) fn set_mapped(&mut self, file: &Arc<OpenFile>, offset: u64) {
         self.mapped = Some((file.clone(), offset));

@@ -102,6 +102,7 @@ impl Segment {
             return Ok(Lookup::Absent);
         }
         counts.candidates += 1;
+        buffers.record.release();
         let file = self.file(files, counts)?;
         let source = Source {
             files,
@@ -133,6 +134,7 @@ impl Segment {
             return Ok(Lookup::Absent);
         }
         let places = self.tail(files, counts)?.places();
+        buffers.record.release();
         let file = self.file(files, counts)?;
         let offset = LocationSplit::SEGMENT.offset_bytes(entry.location());
         let buffer = &mut buffers.record;
@@ -288,6 +290,8 @@ impl Segment {
             return Ok(None);
         }
         let places = segment.tail(source.files, counts)?.places();
+        // What was shown before pins its file: with it there would be three.
+        buffer.release();
         let file = segment.file(source.files, counts)?;
         let offset = source.split.offset_bytes(location);
         let record = segment.read_record(&file, &places, entry, offset, buffer, counts)?;

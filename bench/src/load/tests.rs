@@ -18,6 +18,7 @@ fn options(directory: &Path, threads: usize) -> LoadOptions {
         descriptors_max: None,
         fold: true,
         mapped: false,
+        window_bytes: None,
     }
 }
 

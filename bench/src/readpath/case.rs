@@ -86,6 +86,8 @@ pub struct Opening {
     pub policy: Option<Policy>,
     /// The most that filters take.
     pub budget_bytes: u64,
+    /// Bytes of the window table; `None`: the engine's choice. The other layout has none.
+    pub window_bytes: Option<u64>,
     /// How files are read.
     pub mode: Mode,
     /// The most files open at once; `None`: the engine's choice, a part of the system's limit.

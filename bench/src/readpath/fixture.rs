@@ -154,6 +154,7 @@ fn build_sealed(env: Env, shape: &Shape, source: &Source) -> Result<()> {
     let opening = Opening {
         policy: None,
         budget_bytes: BUILD_FILTER_BYTES,
+        window_bytes: None,
         mode: Mode::Pread,
         descriptors_max: None,
     };

@@ -76,6 +76,9 @@ pub struct Readpath {
     /// Bytes that filters may take.
     #[arg(long, default_value_t = 64 << 20)]
     budget: u64,
+    /// Bytes of the engine's window table, 0 for none; the engine's choice if not given.
+    #[arg(long)]
+    window_bytes: Option<u64>,
     /// Whether indexes of old segments are merged.
     #[arg(long, value_enum, default_value = "on")]
     fold: Folding,
@@ -165,6 +168,7 @@ impl Readpath {
             opening: Opening {
                 policy: self.policy,
                 budget_bytes: self.budget,
+                window_bytes: self.window_bytes,
                 mode: self.mode,
                 descriptors_max: self.descriptors_max,
             },

@@ -1,9 +1,12 @@
-//! The stores under measurement, as the harness sees them. What the engine's options can't say yet is
-//! refused here, in one place.
+//! The stores under measurement, as the harness sees them. What the engine's options can't say is refused
+//! here, in one place.
 
 use anyhow::{Result, bail, ensure};
 use sealstone::env::Env;
-use sealstone::{Batch as StoreBatch, Durability, Fold, Keyspace, KeyspaceOptions, Options, Store};
+use sealstone::{
+    Batch as StoreBatch, Durability, FilterPolicy, Fold, Keyspace, KeyspaceOptions, Options,
+    ReadMode, Store,
+};
 
 use super::case::{Layout, Mode, Opening, Policy, Shape};
 use crate::engine::KEYSPACE;
@@ -11,7 +14,7 @@ use crate::go::{GoOptions, GoStore};
 use crate::keys::{Batch, Source};
 
 /// What the engine does if it is told nothing.
-pub const DEFAULT_POLICY: Policy = Policy::NewestFirst;
+pub const DEFAULT_POLICY: Policy = Policy::Planned;
 
 /// What a store counts and has.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,15 +62,21 @@ pub fn options(shape: &Shape, opening: &Opening) -> Result<Options> {
     if let Some(files) = opening.descriptors_max {
         options = options.descriptors_max(files);
     }
-    match opening.policy {
-        None | Some(Policy::NewestFirst) => {}
-        Some(policy) => bail!("the engine has no option for the filter policy {policy:?} yet"),
+    if let Some(bytes) = opening.window_bytes {
+        options = options.window_bytes(bytes);
     }
-    match opening.mode {
-        Mode::Pread => {}
-        mode => bail!("the engine has no option for the read mode {mode:?} yet"),
-    }
-    Ok(options)
+    options = options.filter_policy(match opening.policy.unwrap_or(DEFAULT_POLICY) {
+        Policy::Planned => FilterPolicy::Planned,
+        Policy::NewestFirst => FilterPolicy::NewestFirst,
+        Policy::WindowOnly => FilterPolicy::WindowOnly,
+        Policy::All => FilterPolicy::All,
+        Policy::None => FilterPolicy::None,
+    });
+    Ok(match opening.mode {
+        Mode::Pread => options,
+        Mode::Mmap => options.read_mode(ReadMode::Mmap),
+        Mode::Resident => bail!("the engine has no option for the read mode Resident"),
+    })
 }
 
 /// An open engine.

@@ -24,7 +24,7 @@ fn readpath(directory: &Path, arguments: &str) -> Readpath {
 #[test]
 fn counts_and_times_of_the_engine() {
     let directory = tempfile::tempdir().expect("a directory");
-    let rows = readpath(directory.path(), "--segments 20")
+    let rows = readpath(directory.path(), "--segments 20 --window-bytes 0")
         .measure(Process::This)
         .expect("measures");
     assert_eq!(rows.len(), 3);
@@ -55,7 +55,7 @@ fn counts_and_times_of_the_engine() {
     assert!((1.0..2.2).contains(&window.reads) && (2.0..2.2).contains(&deep.reads));
     assert!(miss.reads < 0.2 && miss.candidates == miss.false_candidates);
     // Found again, and not built again.
-    let again = readpath(directory.path(), "--segments 20")
+    let again = readpath(directory.path(), "--segments 20 --window-bytes 0")
         .measure(Process::This)
         .expect("measures");
     assert_eq!(again[0].build_seconds, rows[0].build_seconds);
@@ -96,14 +96,33 @@ fn counts_and_times_of_the_engine() {
 }
 
 #[test]
-fn a_small_budget_and_folds_off_cost_reads() {
+fn what_the_window_covers_costs_one_read() {
     let directory = tempfile::tempdir().expect("a directory");
-    let folded = readpath(directory.path(), "--segments 20 --budget 0")
+    let rows = readpath(directory.path(), "--segments 20 --budget 0")
         .measure(Process::This)
         .expect("measures");
+    let [window, deep, miss] = &rows[..] else {
+        panic!("three workloads");
+    };
+    // It covers all of so small a store.
+    assert_eq!((window.reads, deep.reads, miss.reads), (1.0, 1.0, 0.0));
+}
+
+#[test]
+fn a_small_budget_and_folds_off_cost_reads() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let folded = readpath(
+        directory.path(),
+        "--segments 20 --window-bytes 0 --budget 0",
+    )
+    .measure(Process::This)
+    .expect("measures");
     // Without filters every run is asked, but one whose last hash is below the key's.
     assert!(folded[2].runs == 6 && (5.9..=6.0).contains(&folded[2].reads));
-    let unfolded = readpath(directory.path(), "--segments 20 --budget 0 --fold off");
+    let unfolded = readpath(
+        directory.path(),
+        "--segments 20 --window-bytes 0 --budget 0 --fold off",
+    );
     let unfolded = unfolded.measure(Process::This).expect("measures");
     assert!(unfolded[2].runs == 20 && (19.0..=20.0).contains(&unfolded[2].reads));
     assert!(unfolded[2].index_bytes_per_record < folded[2].index_bytes_per_record);

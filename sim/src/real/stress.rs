@@ -66,8 +66,11 @@ impl Shared {
 pub fn run(options: &StressOptions) -> std::result::Result<(Vec<Event>, u64), String> {
     let scratch = Scratch::new().map_err(|error| error.to_string())?;
     let text = |error: Error| error.to_string();
-    let store =
-        Store::open(scratch.path(), work::options(true).descriptors_max(4)).map_err(text)?;
+    // Each thread may keep a snapshot, and writes beside it.
+    let store_options = work::options(true)
+        .descriptors_max(4)
+        .pinned_generations_max(8);
+    let store = Store::open(scratch.path(), store_options).map_err(text)?;
     let records = store
         .keyspace("records", KeyspaceOptions::mutable())
         .map_err(text)?;
