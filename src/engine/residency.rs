@@ -299,6 +299,10 @@ impl Residency {
     /// no other room. Returns how many were freed too.
     pub fn begin_load(&mut self) -> Option<(Part, Choice, u64, u64)> {
         let (part, choice) = self.loads.pop()?;
+        if self.loads.is_empty() {
+            // A store may have many parts, and seldom needs so long a list again.
+            self.loads = Vec::new();
+        }
         let unit = Unit {
             records: part.meta().counts.records,
             ..Unit::default()

@@ -69,7 +69,8 @@ pub fn run(options: &StressOptions) -> std::result::Result<(Vec<Event>, u64), St
     // Each thread may keep a snapshot, and writes beside it.
     let store_options = work::options(true)
         .descriptors_max(4)
-        .pinned_generations_max(8);
+        .pinned_generations_max(8)
+        .write_region_bytes(4 << 20);
     let store = Store::open(scratch.path(), store_options).map_err(text)?;
     let records = store
         .keyspace("records", KeyspaceOptions::mutable())
