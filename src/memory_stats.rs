@@ -46,7 +46,7 @@ pub struct BufferStats {
     pub counts: BufferCounts,
 }
 
-/// Buffers of one size class that came back.
+/// Buffers of one size class: in use, and those that came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeptStats {
@@ -94,7 +94,7 @@ pub struct MemoryCounters {
     pub callers: Vec<CallerStats>,
     /// Buffers of the write region. Callers that took none are left out.
     pub buffers: Vec<BufferStats>,
-    /// Buffers kept for reuse.
+    /// Buffers in use and kept for reuse, by class.
     pub kept: Vec<KeptStats>,
     /// By keyspace, those that were written to.
     pub keyspaces: Vec<KeyspaceMemory>,
@@ -173,11 +173,6 @@ impl Engine {
             class: class.name(),
             counts: counts.buffers[caller as usize][class as usize],
         });
-        let chunk = Class::Chunk as usize;
-        let used = counts
-            .buffers
-            .iter()
-            .map(|classes| classes[chunk].used_bytes);
         MemoryCounters {
             callers: callers.collect(),
             buffers: buffers
@@ -193,7 +188,7 @@ impl Engine {
             pinned_by: self.pinning(),
             copies: CopyStats {
                 accepted_bytes,
-                chunk_bytes: used.sum(),
+                chunk_bytes: counts.kept[Class::Chunk as usize].used_bytes,
                 log_bytes: self.counters.log_copied_bytes.get(),
                 output_bytes: self.counters.output_copied_bytes.get(),
             },

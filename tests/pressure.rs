@@ -167,8 +167,8 @@ fn kept_chunks_go_back_within_few_steps() {
 
 /// Bytes of buffers in use.
 fn held(world: &World) -> u64 {
-    let buffers = world.store.stats().memory_counters.buffers;
-    buffers.iter().map(|one| one.counts.live_bytes).sum()
+    let kept = world.store.stats().memory_counters.kept;
+    kept.iter().map(|one| one.counts.live_bytes).sum()
 }
 
 #[test]

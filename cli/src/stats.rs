@@ -158,15 +158,15 @@ fn buffers(stats: &BufferStats) -> Value {
         "hits": stats.counts.hits,
         "misses": stats.counts.misses,
         "granted_bytes": stats.counts.granted_bytes,
-        "used_bytes": stats.counts.used_bytes,
-        "live_bytes": stats.counts.live_bytes,
-        "live_bytes_max": stats.counts.live_bytes_max,
     })
 }
 
 fn kept(stats: &KeptStats) -> Value {
     json!({
         "class": stats.class,
+        "live_bytes": stats.counts.live_bytes,
+        "live_bytes_max": stats.counts.live_bytes_max,
+        "used_bytes": stats.counts.used_bytes,
         "kept_bytes": stats.counts.kept_bytes,
         "kept_bytes_max": stats.counts.kept_bytes_max,
         "dropped_for_room": stats.counts.dropped_for_room,

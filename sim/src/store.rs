@@ -433,6 +433,10 @@ impl Subject for SimStore {
         self.store.close().map_err(|error| self.write_stop(error))
     }
 
+    fn stalls(&self) -> u64 {
+        self.store.stats().stalls
+    }
+
     fn at_rest(&self, disk: &SimDisk) -> Result<(), (&'static str, String)> {
         check_at_rest(&self.store.audit(), disk)?;
         check_pressure(&self.store)
@@ -567,11 +571,7 @@ const LOOKS_MAX: u32 = 256;
 fn check_pressure(store: &Store) -> Result<(), (&'static str, String)> {
     let buffers = |stats: &Stats| {
         let counters = &stats.memory_counters;
-        let live: u64 = counters
-            .buffers
-            .iter()
-            .map(|one| one.counts.live_bytes)
-            .sum();
+        let live: u64 = counters.kept.iter().map(|one| one.counts.live_bytes).sum();
         let kept: u64 = counters.kept.iter().map(|one| one.counts.kept_bytes).sum();
         (live, kept)
     };

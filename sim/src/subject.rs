@@ -286,6 +286,11 @@ pub trait Subject: Sized {
         Ok(())
     }
 
+    /// How often writes had to wait or help so far.
+    fn stalls(&self) -> u64 {
+        0
+    }
+
     /// With nothing left to do and nobody reading: whether the disk holds exactly what the store is made
     /// of, and memory nothing that nobody needs.
     ///

@@ -430,7 +430,7 @@ impl Engine {
             .map(|fresh| &fresh.writer)
             .or(open.map(|open| &open.writer));
         let Some(writer) = writer else {
-            return Err(self.denied(StallCause::LogSlot, frame.frame_bytes(), 0, None));
+            return Err(self.no_log(frame.frame_bytes()));
         };
         let mut needed = writer.cost_bytes(&shape).map_err(refused)?;
         if detached.is_some() {
@@ -497,7 +497,7 @@ impl Engine {
                     error: error.clone(),
                     cause: (*error.kind() == ErrorKind::NoSpace).then_some(StallCause::SpareLog),
                 },
-                None => self.denied(StallCause::LogSlot, needed, 0, None),
+                None => self.no_log(needed),
             });
         }
         let mut permit = self
@@ -506,7 +506,7 @@ impl Engine {
             .map_err(|shortage| self.short_of_memory(shortage.needed, shortage.free))?;
         let (memory, writer) = Memtable::create(&options, &mut permit).map_err(refused)?;
         let Some(spare) = commit.spares.pop_front() else {
-            return Err(self.denied(StallCause::LogSlot, needed, 0, None));
+            return Err(self.no_log(needed));
         };
         Ok(Fresh {
             memory,

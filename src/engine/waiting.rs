@@ -224,8 +224,14 @@ impl Engine {
         }
     }
 
+    /// Every log waits for its flush. A pin is named here, too: what it keeps is memory that the flush of
+    /// another generation would have given back.
+    pub fn no_log(&self, needed: u64) -> Denied {
+        self.denied(StallCause::LogSlot, needed, 0, self.blocking_pin())
+    }
+
     /// What is missing is not memory.
-    pub fn denied(
+    fn denied(
         &self,
         cause: StallCause,
         needed: u64,

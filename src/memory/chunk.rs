@@ -44,7 +44,6 @@ use std::ptr::{self, NonNull};
 
 use memmap2::MmapMut;
 
-use super::counts::Caller;
 use super::region::Region;
 use crate::sync::{Arc, AtomicU32, Ordering, Watched};
 
@@ -100,7 +99,6 @@ pub struct Chunk {
     /// What `data` points into, if that is no box. Not touched while the chunk lives.
     pages: Option<MmapMut>,
     capacity: u32,
-    caller: Caller,
     len: AtomicU32,
     /// Nothing, except in a model: see `sync`.
     watched: Watched,
@@ -114,7 +112,7 @@ unsafe impl Sync for Chunk {}
 
 impl Chunk {
     /// Makes a buffer an empty chunk and gives out its only writer.
-    pub(super) fn start(buffer: Buffer, region: Region, caller: Caller) -> ChunkWriter {
+    pub(super) fn start(buffer: Buffer, region: Region) -> ChunkWriter {
         debug_assert!(u32::try_from(buffer.len()).is_ok());
         let capacity = buffer.len() as u32;
         let (data, pages) = match buffer {
@@ -125,7 +123,6 @@ impl Chunk {
             data,
             pages,
             capacity,
-            caller,
             len: AtomicU32::new(0),
             watched: Watched::new(capacity as usize),
             region,
@@ -179,7 +176,7 @@ impl Drop for Chunk {
                 Buffer::Heap(unsafe { Box::from_raw(bytes) })
             }
         };
-        self.region.put_chunk(buffer.poisoned(), used, self.caller);
+        self.region.put_chunk(buffer.poisoned(), used);
     }
 }
 

@@ -87,19 +87,19 @@ pub struct BufferCounts {
     pub misses: u64,
     /// Bytes of all buffers handed out.
     pub granted_bytes: u64,
-    /// Bytes used of those that came back.
-    pub used_bytes: u64,
-    /// Buffers that came back.
-    pub returned: u64,
+}
+
+/// Buffers of one class: those in use, and those that came back. A buffer does not remember who took it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeptCounts {
     /// Bytes of buffers held now.
     pub live_bytes: u64,
     /// The most that were held at once.
     pub live_bytes_max: u64,
-}
-
-/// Buffers of one class that came back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KeptCounts {
+    /// Buffers that came back.
+    pub returned: u64,
+    /// Bytes used of those.
+    pub used_bytes: u64,
     /// Kept now for the next request.
     pub kept: u64,
     /// Their bytes.
@@ -154,9 +154,9 @@ impl RegionCounts {
             false => counts.misses += 1,
         }
         counts.granted_bytes += bytes;
-        counts.live_bytes += bytes;
-        counts.live_bytes_max = counts.live_bytes_max.max(counts.live_bytes);
         let kept = &mut self.kept[class as usize];
+        kept.live_bytes += bytes;
+        kept.live_bytes_max = kept.live_bytes_max.max(kept.live_bytes);
         if hit {
             kept.kept -= 1;
             kept.kept_bytes -= bytes;
@@ -169,8 +169,8 @@ impl RegionCounts {
     }
 
     /// A buffer came back, with so many of its bytes used.
-    pub(super) fn returned(&mut self, caller: Caller, class: Class, bytes: u64, used: u64) {
-        let counts = &mut self.buffers[caller as usize][class as usize];
+    pub(super) fn returned(&mut self, class: Class, bytes: u64, used: u64) {
+        let counts = &mut self.kept[class as usize];
         counts.returned += 1;
         counts.live_bytes -= bytes;
         counts.used_bytes += used;
@@ -210,7 +210,7 @@ impl RegionCounts {
                     .sum::<u64>()
             };
             let dropped = kept.dropped_for_room + kept.dropped_by_pressure;
-            of(|counts| counts.returned) == of(|counts| counts.hits) + kept.kept + dropped
+            kept.returned == of(|counts| counts.hits) + kept.kept + dropped
                 && kept.regretted <= dropped
         })
     }

@@ -71,9 +71,9 @@ impl State {
     }
 
     /// Counts a buffer that came back, and says whether it is kept.
-    fn count_put(&mut self, caller: Caller, class: Class, bytes: u64, used: u64) -> bool {
+    fn count_put(&mut self, class: Class, bytes: u64, used: u64) -> bool {
         self.live_bytes -= bytes;
-        self.counts.returned(caller, class, bytes, used);
+        self.counts.returned(class, bytes, used);
         let kept = self.live_bytes + self.pool.bytes + bytes <= self.limit_bytes;
         if kept {
             self.pool.bytes += bytes;
@@ -281,13 +281,13 @@ impl Region {
         state.count_taken(caller, Class::Chunk, len as u64, spare.is_some());
         self.make_room(state);
         let buffer = spare.unwrap_or_else(|| Buffer::new(len));
-        Chunk::start(buffer, self.clone(), caller)
+        Chunk::start(buffer, self.clone())
     }
 
-    pub(super) fn put_chunk(&self, buffer: Buffer, used: u32, caller: Caller) {
+    pub(super) fn put_chunk(&self, buffer: Buffer, used: u32) {
         let bytes = buffer.len() as u64;
         let mut state = self.lock();
-        if state.count_put(caller, Class::Chunk, bytes, used.into()) {
+        if state.count_put(Class::Chunk, bytes, used.into()) {
             state.pool.chunks.push(buffer);
         } else {
             drop(state);
@@ -304,13 +304,13 @@ impl Region {
             .and_then(|spares| spares.pop());
         state.count_taken(caller, W::CLASS, bytes, spare.is_some());
         self.make_room(state);
-        Words::new(spare, len, self.clone(), caller)
+        Words::new(spare, len, self.clone())
     }
 
-    pub(super) fn put_words<W: Word>(&self, words: Box<[W]>, caller: Caller) {
+    pub(super) fn put_words<W: Word>(&self, words: Box<[W]>) {
         let bytes = W::bytes_of(words.len());
         let mut state = self.lock();
-        if state.count_put(caller, W::CLASS, bytes, bytes) {
+        if state.count_put(W::CLASS, bytes, bytes) {
             W::spares(&mut state.pool)
                 .entry(words.len())
                 .or_default()

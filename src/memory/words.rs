@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 
-use super::counts::{Caller, Class};
+use super::counts::Class;
 use super::pool::Pool;
 use super::region::Region;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -81,12 +81,11 @@ impl Word for AtomicU64 {
 pub struct Words<W: Word> {
     words: Box<[W]>,
     region: Region,
-    caller: Caller,
 }
 
 impl<W: Word> Words<W> {
     /// An array of zeros, `spare` if there is one.
-    pub(super) fn new(spare: Option<Box<[W]>>, len: usize, region: Region, caller: Caller) -> Self {
+    pub(super) fn new(spare: Option<Box<[W]>>, len: usize, region: Region) -> Self {
         let words = match spare {
             Some(words) => {
                 words.iter().for_each(W::clear);
@@ -94,11 +93,7 @@ impl<W: Word> Words<W> {
             }
             None => (0..len).map(|_| W::zero()).collect(),
         };
-        Self {
-            words,
-            region,
-            caller,
-        }
+        Self { words, region }
     }
 }
 
@@ -113,6 +108,6 @@ impl<W: Word> Deref for Words<W> {
 impl<W: Word> Drop for Words<W> {
     fn drop(&mut self) {
         let words = std::mem::take(&mut self.words);
-        self.region.put_words(words, self.caller);
+        self.region.put_words(words);
     }
 }

@@ -245,7 +245,11 @@ impl<S: Subject> Run<S> {
         if verdict == Verdict::Commit {
             self.model.issue(&ops);
         }
+        let stalls = open.subject.stalls();
         let answer = open.subject.write(&ops, synced);
+        if open.subject.stalls() != stalls {
+            self.note_stall();
+        }
         match (verdict, answer) {
             (Verdict::Commit, Ok(got)) => {
                 self.acknowledge(got, issued + 1, synced)?;
@@ -296,12 +300,18 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
+    /// A write found no room at this step: it was refused, or ran jobs itself.
+    fn note_stall(&mut self) {
+        self.stalled = (self.stalled ^ self.steps).wrapping_mul(0x0100_0000_01B3);
+    }
+
     /// A batch that should have been committed was not: it left no trace, or nobody knows.
     fn not_written(&mut self, open: &mut Open<S>, stop: &Stop, issued: u64) -> Lived<()> {
         if !self.env.disk.is_dead() {
             match stop.kind {
                 StopKind::Refused => {
                     self.model.retract_after(issued);
+                    self.note_stall();
                     self.hit("refused");
                 }
                 StopKind::Conflict => {

@@ -66,12 +66,12 @@ impl Shared {
 pub fn run(options: &StressOptions) -> std::result::Result<(Vec<Event>, u64), String> {
     let scratch = Scratch::new().map_err(|error| error.to_string())?;
     let text = |error: Error| error.to_string();
-    // Each thread may keep a snapshot, and writes beside it.
-    let store_options = work::options(true)
+    // Each thread may hold a snapshot in a generation of its own.
+    let sizes = work::options(true)
         .descriptors_max(4)
-        .pinned_generations_max(8)
-        .write_region_bytes(4 << 20);
-    let store = Store::open(scratch.path(), store_options).map_err(text)?;
+        .write_region_bytes(4 << 20)
+        .pinned_generations_max(options.threads);
+    let store = Store::open(scratch.path(), sizes).map_err(text)?;
     let records = store
         .keyspace("records", KeyspaceOptions::mutable())
         .map_err(text)?;
