@@ -299,6 +299,10 @@ impl Residency {
     /// no other room. Returns how many were freed too.
     pub fn begin_load(&mut self) -> Option<(Part, Choice, u64, u64)> {
         let (part, choice) = self.loads.pop()?;
+        if self.loads.is_empty() {
+            // With many segments the list was long.
+            self.loads = Vec::new();
+        }
         let unit = Unit {
             records: part.meta().counts.records,
             ..Unit::default()
