@@ -300,7 +300,7 @@ impl Residency {
     pub fn begin_load(&mut self) -> Option<(Part, Choice, u64, u64)> {
         let (part, choice) = self.loads.pop()?;
         if self.loads.is_empty() {
-            // A store may have many parts, and seldom needs so long a list again.
+            // With many segments the list was long.
             self.loads = Vec::new();
         }
         let unit = Unit {
