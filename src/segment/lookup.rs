@@ -67,7 +67,7 @@ struct Source<'a> {
     files: &'a FileTable,
     /// The segments that ordinals count, newest first; the index's own file where there is none.
     records: &'a [Arc<Segment>],
-    file: &'a Arc<OpenFile>,
+    file: &'a OpenFile,
     places: &'a Places,
     split: LocationSplit,
 }
@@ -161,6 +161,7 @@ impl Segment {
                 if let Some(found) = found {
                     return Ok(found);
                 }
+                record.release();
                 index += 1;
             }
             if view.last_hash() > wanted.hash {
@@ -273,7 +274,7 @@ impl Segment {
     /// Reads and verifies the record of an entry into `buffer`.
     fn read_record(
         &self,
-        file: &Arc<OpenFile>,
+        file: &OpenFile,
         places: &Places,
         entry: Entry,
         offset: u64,
@@ -322,7 +323,7 @@ impl Segment {
     /// record is mapped.
     fn read_part(
         &self,
-        file: &Arc<OpenFile>,
+        file: &OpenFile,
         offset: u64,
         part: Range<usize>,
         buffer: &mut RecordBytes,
@@ -330,8 +331,8 @@ impl Segment {
     ) -> Result<()> {
         let from = offset + part.start as u64;
         let mapped = self.mapped(file, OPERATION, from, part.len(), counts)?;
-        if mapped.is_some() {
-            buffer.set_mapped(file, offset);
+        if let Some(mapping) = file.mapping().filter(|_| mapped.is_some()) {
+            buffer.set_mapped(mapping, offset);
             return Ok(());
         }
         self.read(file, OPERATION, from, buffer.room(part), counts)

@@ -45,7 +45,7 @@ mod tests;
 
 pub use buffers::{LookupBuffers, RecordBytes};
 pub use cursor::{CursorOptions, RecordRef, SegmentCursor};
-pub use files::{FileSlot, FileTable, OpenFile};
+pub use files::{FileSlot, FileTable, Mapping, OpenFile};
 pub use finish::SegmentSummary;
 pub use footer::{Footer, SegmentCounts};
 pub use gather::PageKeeper;
