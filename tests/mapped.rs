@@ -432,3 +432,19 @@ fn scans_and_checks_read_by_calls() {
     assert_eq!(seen.mapped_reads, 0);
     assert!(seen.reads > 0);
 }
+
+/// Met by the simulator: a record of another key with the same hash kept its file while the next was opened.
+#[test]
+fn mapped_lookups_pin_no_more_files_than_others() {
+    let (_directory, env, _) = real();
+    let options = options().hash_bits(8);
+    let model = filled(&env, options.clone());
+    let store = open(&env, options.descriptors_max(2).read_mode(ReadMode::Mmap));
+    let keyspace = mutable(&store, "map");
+    for key in keys(&model) {
+        assert_eq!(get(&keyspace, &key), model.get(&key).cloned());
+        let stats = store.stats();
+        assert!(stats.open_files <= 2, "{} files", stats.open_files);
+        assert!(stats.mappings <= stats.open_files);
+    }
+}

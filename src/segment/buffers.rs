@@ -1,13 +1,13 @@
 //! The buffers of lookups: the index page and the record that were read last, or where the record is mapped.
 //!
-//! A record that is mapped is shown where it lies, and pins its file meanwhile. That is for the time of one
+//! A record that is mapped is shown where it lies, and keeps its mapping meanwhile. That is for the time of one
 //! lookup: what a caller keeps is a copy, because what was verified once may be read anew from a disk that
 //! has gone bad, and because a value that held its mapping would keep the space of files long removed.
 
 use std::ops::Range;
 
 use super::ReadCounts;
-use super::files::OpenFile;
+use super::files::Mapping;
 use crate::env::part;
 use crate::explain::{Cost, Step, Trace};
 use crate::sync::Arc;
@@ -97,8 +97,8 @@ impl LookupBuffers {
 pub struct RecordBytes {
     /// Only grows.
     buffer: Vec<u8>,
-    /// The file and the record's offset in it, if the record is not in the buffer.
-    mapped: Option<(Arc<OpenFile>, u64)>,
+    /// The file's mapping and the record's offset in it, if the record is not in the buffer.
+    mapped: Option<(Arc<Mapping>, u64)>,
 }
 
 impl RecordBytes {
@@ -106,10 +106,10 @@ impl RecordBytes {
     pub fn get(&self, range: Range<usize>) -> Option<&[u8]> {
         match &self.mapped {
             None => self.buffer.get(range),
-            Some((file, offset)) => {
+            Some((mapping, offset)) => {
                 let length = range.end.checked_sub(range.start)?;
                 let start = offset.checked_add(range.start as u64)?;
-                part(file.mapping()?.bytes(), start, length)
+                part(mapping.map().bytes(), start, length)
             }
         }
     }
@@ -119,14 +119,14 @@ impl RecordBytes {
         self.get(0..bytes).unwrap_or_default()
     }
 
-    /// Lets go of the file in which it shows a record.
-    pub(super) fn release(&mut self) {
-        self.mapped = None;
+    /// Shows the record at `offset` of a mapped file.
+    pub(super) fn set_mapped(&mut self, mapping: &Arc<Mapping>, offset: u64) {
+        self.mapped = Some((mapping.clone(), offset));
     }
 
-    /// Shows the record at `offset` of a mapped file.
-    pub(super) fn set_mapped(&mut self, file: &Arc<OpenFile>, offset: u64) {
-        self.mapped = Some((file.clone(), offset));
+    /// Forgets where a record is mapped.
+    pub(super) fn release(&mut self) {
+        self.mapped = None;
     }
 
     /// Room for a part of the record.

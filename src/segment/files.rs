@@ -9,7 +9,9 @@
 //! strict list would put one write shared by all readers on every lookup.
 //!
 //! A table that was given mappings maps a file when it opens it ([`FileTable::with_mappings`]). The
-//! mapping goes with the file: one slot, one sweep, one pin for both. The descriptor is kept beside it,
+//! mapping goes with the file: one slot and one sweep for both. Only the record that a lookup shows keeps its
+//! mapping alone, without the descriptor, to the end of the lookup: so mapped lookups pin no more files than
+//! others do. The descriptor is kept beside it,
 //! because only lookups read through the mapping. Scans, filter loads, folds and verification read a file
 //! from front to back in large pieces: a call for each piece costs them little, faults for each page more,
 //! and they get errors where a mapping gets SIGBUS.
@@ -36,7 +38,7 @@ use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
 /// An open file. Dropping the last holder closes it.
 #[derive(Debug)]
 pub struct OpenFile {
-    mapping: Option<Mapping>,
+    mapping: Option<Arc<Mapping>>,
     file: Arc<dyn File>,
     /// Behind `file`, so that the descriptor is gone before it is no longer counted.
     _counted: Counted,
@@ -50,16 +52,25 @@ impl OpenFile {
 
     /// Its mapping, of the length that the manifest says, if it has one.
     #[inline]
-    pub fn mapping(&self) -> Option<&dyn Map> {
-        self.mapping.as_ref().map(|mapping| &*mapping.map)
+    pub fn mapping(&self) -> Option<&Arc<Mapping>> {
+        self.mapping.as_ref()
     }
 }
 
+/// The mapping of a file. Dropping the last holder unmaps it; its descriptor may be gone before.
 #[derive(Debug)]
-struct Mapping {
+pub struct Mapping {
     map: Arc<dyn Map>,
     /// Behind `map`, as above.
     _counted: Counted,
+}
+
+impl Mapping {
+    /// The mapped bytes.
+    #[inline]
+    pub fn map(&self) -> &dyn Map {
+        &*self.map
+    }
 }
 
 /// One descriptor, or one mapping, in the count.
@@ -241,7 +252,7 @@ impl FileTable {
 
     /// Maps a file, if it may and can be. A file that is too short is not mapped: reading it by calls
     /// says what is wrong with it.
-    fn map(&self, file: &dyn File, bytes: u64) -> Option<Mapping> {
+    fn map(&self, file: &dyn File, bytes: u64) -> Option<Arc<Mapping>> {
         if self.mapping_cap == 0 {
             return None;
         }
@@ -251,10 +262,11 @@ impl FileTable {
             return None;
         }
         let map = uninterrupted(|| self.vfs.map(file, bytes)).ok()?;
-        (map.bytes().len() as u64 == bytes).then_some(Mapping {
+        let mapping = Mapping {
             map,
             _counted: counted,
-        })
+        };
+        (mapping.map().bytes().len() as u64 == bytes).then(|| Arc::new(mapping))
     }
 
     /// Counts one more descriptor, after closing idle ones while the cap is reached.

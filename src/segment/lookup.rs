@@ -69,7 +69,7 @@ struct Source<'a> {
     files: &'a FileTable,
     /// The segments that ordinals count, newest first; the index's own file where there is none.
     records: &'a [Arc<Segment>],
-    file: &'a Arc<OpenFile>,
+    file: &'a OpenFile,
     places: &'a Places,
     split: LocationSplit,
 }
@@ -102,7 +102,6 @@ impl Segment {
             return Ok(Lookup::Absent);
         }
         counts.candidates += 1;
-        buffers.record.release();
         let file = self.file(files, counts)?;
         let source = Source {
             files,
@@ -134,7 +133,6 @@ impl Segment {
             return Ok(Lookup::Absent);
         }
         let places = self.tail(files, counts)?.places();
-        buffers.record.release();
         let file = self.file(files, counts)?;
         let offset = LocationSplit::SEGMENT.offset_bytes(entry.location());
         let buffer = &mut buffers.record;
@@ -207,6 +205,7 @@ impl Segment {
                 if let Some(found) = found {
                     return Ok(found);
                 }
+                record.release();
                 index += 1;
             }
             if view.last_hash() > wanted.hash {
@@ -290,8 +289,6 @@ impl Segment {
             return Ok(None);
         }
         let places = segment.tail(source.files, counts)?.places();
-        // What was shown before pins its file: with it there would be three.
-        buffer.release();
         let file = segment.file(source.files, counts)?;
         let offset = source.split.offset_bytes(location);
         let record = segment.read_record(&file, &places, entry, offset, buffer, counts)?;
@@ -318,7 +315,7 @@ impl Segment {
     /// Reads and verifies the record of an entry into `buffer`.
     fn read_record(
         &self,
-        file: &Arc<OpenFile>,
+        file: &OpenFile,
         places: &Places,
         entry: Entry,
         offset: u64,
@@ -367,7 +364,7 @@ impl Segment {
     /// record is mapped.
     fn read_part(
         &self,
-        file: &Arc<OpenFile>,
+        file: &OpenFile,
         offset: u64,
         part: Range<usize>,
         buffer: &mut RecordBytes,
@@ -375,8 +372,8 @@ impl Segment {
     ) -> Result<()> {
         let from = offset + part.start as u64;
         let mapped = self.mapped(file, OPERATION, from, part.len(), counts)?;
-        if mapped.is_some() {
-            buffer.set_mapped(file, offset);
+        if let Some(mapping) = file.mapping().filter(|_| mapped.is_some()) {
+            buffer.set_mapped(mapping, offset);
             return Ok(());
         }
         self.read(file, OPERATION, from, buffer.room(part), counts)

@@ -46,7 +46,7 @@ mod tests;
 
 pub use buffers::{LookupBuffers, RecordBytes};
 pub use cursor::{CursorOptions, RecordRef, SegmentCursor};
-pub use files::{FileSlot, FileTable, OpenFile};
+pub use files::{FileSlot, FileTable, Mapping, OpenFile};
 pub use filter_load::FilterLoad;
 pub use finish::SegmentSummary;
 pub use footer::{Footer, SegmentCounts};

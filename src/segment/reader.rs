@@ -439,12 +439,12 @@ impl Segment {
         length: usize,
         counts: &mut ReadCounts,
     ) -> Result<Option<&'a [u8]>> {
-        let Some(map) = file.mapping() else {
+        let Some(mapping) = file.mapping() else {
             return Ok(None);
         };
         counts.mapped_reads += 1;
         counts.mapped_bytes += length as u64;
-        let bytes = map.access(offset, length);
+        let bytes = mapping.map().access(offset, length);
         let bytes = bytes.ok_or_else(|| self.damage(operation, offset, "the file ends before"))?;
         Ok(Some(bytes))
     }
