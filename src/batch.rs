@@ -8,10 +8,11 @@ use std::borrow::Cow;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::engine::scratch::Scratch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::keyspace::Keyspace;
 use crate::log::record;
-use crate::types::{Hasher, KeyHash, KeyspaceId, KeyspaceKind, RecordKind};
+use crate::types::{Hasher, KeyHash, KeyspaceId, KeyspaceKind, RecordKind, emptied};
 
 /// What a [`Batch::put_with`] closure returns to refuse the batch.
 pub type FillError = Box<dyn std::error::Error + Send + Sync>;
@@ -157,10 +158,11 @@ impl<'a> Batch<'a> {
         self
     }
 
-    /// Runs the closures and folds operations on one key. Has no effect on the store.
-    pub(crate) fn prepare(self, limits: &Limits) -> Result<Prepared<'a>> {
+    /// Runs the closures and folds operations on one key, in lists of `scratch`. Has no effect on the store.
+    pub(crate) fn prepare(self, limits: &Limits, scratch: &mut Scratch) -> Result<Prepared<'a>> {
         limits.check(&self)?;
-        let mut operations = Vec::with_capacity(self.entries.len());
+        let mut operations: Vec<Raw<'a>> = emptied(std::mem::take(&mut scratch.raw));
+        operations.reserve(self.entries.len());
         for (order, entry) in self.entries.into_iter().enumerate() {
             let value = match entry.operation {
                 Operation::Put(value) => Some(value),
@@ -174,9 +176,14 @@ impl<'a> Batch<'a> {
                 value,
             });
         }
-        operations
-            .sort_by(|a, b| (a.keyspace, &a.key, a.order).cmp(&(b.keyspace, &b.key, b.order)));
-        fold(operations, &limits.hasher)
+        // No two are equal: their order in the batch differs.
+        operations.sort_unstable_by(|a, b| {
+            (a.keyspace, &a.key, a.order).cmp(&(b.keyspace, &b.key, b.order))
+        });
+        let ops = emptied(std::mem::take(&mut scratch.prepared));
+        let prepared = fold(&mut operations, ops, &limits.hasher);
+        scratch.raw = emptied(operations);
+        prepared
     }
 }
 
@@ -316,7 +323,9 @@ impl Limits {
     }
 }
 
-struct Raw<'a> {
+/// An operation as it was asked for, its closure run.
+#[derive(Debug)]
+pub(crate) struct Raw<'a> {
     keyspace: KeyspaceId,
     key: Cow<'a, [u8]>,
     order: usize,
@@ -372,9 +381,14 @@ pub(crate) struct Prepared<'a> {
     pub ops: Vec<PreparedOp<'a>>,
 }
 
-fn fold<'a>(raw: Vec<Raw<'a>>, hasher: &Hasher) -> Result<Prepared<'a>> {
-    let mut ops: Vec<PreparedOp<'a>> = Vec::with_capacity(raw.len());
-    for operation in raw {
+/// Folds operations in order of (keyspace, key, order) into an empty list.
+fn fold<'a>(
+    raw: &mut Vec<Raw<'a>>,
+    mut ops: Vec<PreparedOp<'a>>,
+    hasher: &Hasher,
+) -> Result<Prepared<'a>> {
+    ops.reserve(raw.len());
+    for operation in raw.drain(..) {
         let same =
             |op: &&mut PreparedOp<'a>| op.keyspace == operation.keyspace && op.key == operation.key;
         let write_once = operation.keyspace.kind() == Some(KeyspaceKind::WriteOnce);
@@ -444,12 +458,12 @@ mod tests {
 
     #[test]
     fn put_delete_put_keeps_the_first_expectation() {
-        let raw = vec![
+        let mut raw = vec![
             raw(0, b"k", Some(b"a")),
             raw(1, b"k", None),
             raw(2, b"k", Some(b"b")),
         ];
-        let prepared = fold(raw, &hasher()).expect("legal");
+        let prepared = fold(&mut raw, Vec::new(), &hasher()).expect("legal");
         assert_eq!(prepared.ops.len(), 1);
         assert_eq!(prepared.ops[0].value_bytes(), b"b");
         assert_eq!(prepared.ops[0].expected_value(), Some(&b"a"[..]));
@@ -458,19 +472,27 @@ mod tests {
 
     #[test]
     fn two_values_conflict_and_the_same_twice_is_one() {
-        let twice = vec![raw(0, b"k", Some(b"a")), raw(1, b"k", Some(b"a"))];
-        assert_eq!(fold(twice, &hasher()).expect("legal").ops.len(), 1);
-        let two = vec![raw(0, b"k", Some(b"a")), raw(1, b"k", Some(b"b"))];
+        let mut twice = vec![raw(0, b"k", Some(b"a")), raw(1, b"k", Some(b"a"))];
         assert_eq!(
-            fold(two, &hasher()).expect_err("conflict").kind(),
+            fold(&mut twice, Vec::new(), &hasher())
+                .expect("legal")
+                .ops
+                .len(),
+            1
+        );
+        let mut two = vec![raw(0, b"k", Some(b"a")), raw(1, b"k", Some(b"b"))];
+        assert_eq!(
+            fold(&mut two, Vec::new(), &hasher())
+                .expect_err("conflict")
+                .kind(),
             &ErrorKind::Conflict
         );
     }
 
     #[test]
     fn delete_first_expects_nothing() {
-        let ops = vec![raw(0, b"k", None), raw(1, b"k", Some(b"b"))];
-        let prepared = fold(ops, &hasher()).expect("legal");
+        let mut ops = vec![raw(0, b"k", None), raw(1, b"k", Some(b"b"))];
+        let prepared = fold(&mut ops, Vec::new(), &hasher()).expect("legal");
         assert_eq!(prepared.ops[0].expected_value(), None);
         assert_eq!(prepared.ops[0].record_kind(), RecordKind::Value);
     }

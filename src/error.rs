@@ -64,7 +64,8 @@ pub enum ErrorKind {
     Busy {
         /// Bytes of the write region that the batch needs.
         needed: u64,
-        /// Bytes free now.
+        /// Bytes that it could have now: none where memory is not what is missing, but a log, its turn, or
+        /// a place beside the generations that readers keep.
         free: u64,
         /// The snapshot or iterator that stands in the way, if one does.
         pinned_by: Option<PinInfo>,

@@ -15,7 +15,7 @@ use std::ops::{Bound, RangeBounds};
 use crate::engine::Engine;
 use crate::engine::version::Generation;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::{Owner, Permit};
+use crate::memory::{Caller, Owner, Permit};
 use crate::memtable::{EntryRef, MemCursor, Memtable};
 use crate::segment::{CursorOptions, ReadCounts, Segment, SegmentCursor};
 use crate::snapshot::ReaderPin;
@@ -696,7 +696,7 @@ fn cursor_memory(engine: &Engine, cursors: u64) -> Result<(Permit, u32)> {
     let each = wanted.min(share.max(least));
     let permit = engine
         .scan_region
-        .try_acquire(each * cursors, Owner::Scratch);
+        .try_acquire_for(Caller::Scan, each * cursors, Owner::Scratch);
     let permit = permit.map_err(|shortage| {
         let needed = least * cursors;
         let limit = engine.scan_region.total_bytes();

@@ -5,6 +5,7 @@ use std::ops::RangeBounds;
 use crate::batch::{Batch, Bytes};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
+use crate::explain::Explanation;
 use crate::iter::Iter;
 use crate::manifest::{Change, KeyspaceEntry};
 use crate::options::Durability;
@@ -101,7 +102,8 @@ impl Keyspace {
         .write(batch, durability)
     }
 
-    /// The value of a key, as an owned guard. No read for a key in memory, two for one in a segment.
+    /// The value of a key, as an owned guard. No read for a key in memory, one for a key in
+    /// a segment that the window table covers, two in another; see [`explain`](Self::explain).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.store
             .engine
@@ -124,6 +126,27 @@ impl Keyspace {
             .engine
             .get_with(self.id(), key.as_ref(), |_| ())?
             .is_some())
+    }
+
+    /// What [`get`](Self::get) of this key does, step by step: the generations in memory and the runs that
+    /// it asks, what their filters say, the index pages and records that it reads, and the cost of each. It
+    /// is that lookup, made by the same code and counted as one. A failure of the lookup is part of the
+    /// explanation. Error: `Closed`.
+    ///
+    /// ```
+    /// # use sealstone::{Durability, KeyspaceOptions, Options, Store, env::Env};
+    /// use sealstone::explain::{Answer, Step};
+    /// # let store = Store::open_with(Env::in_memory(), Options::new())?;
+    /// # let names = store.keyspace("names", KeyspaceOptions::mutable())?;
+    /// names.put("a", "1", Durability::Buffered)?;
+    /// let explanation = names.explain("a")?;
+    /// assert!(matches!(explanation.answer, Answer::Value { bytes: 1, .. }));
+    /// assert!(matches!(explanation.steps[..], [Step::Memory { found: true, .. }]));
+    /// assert_eq!(explanation.cost.reads, 0);
+    /// # Ok::<(), sealstone::Error>(())
+    /// ```
+    pub fn explain(&self, key: impl AsRef<[u8]>) -> Result<Explanation> {
+        self.store.engine.explain(self.id(), key.as_ref())
     }
 
     /// The records with keys in `range`, in key order, from either end, as of now.

@@ -29,8 +29,9 @@
 //!
 //! Commits go to a log and to memory. What was written between two seals is a *generation*; jobs in
 //! the background write it to *segments*, immutable files of sorted records with an index and filters.
-//! A lookup in a sealed segment takes two reads, one of the index and one of the record; an absent key
-//! takes none where the filters, held in memory under a budget, say so.
+//! A lookup in a sealed segment takes two reads, one of the index and one of the record, or only that of the
+//! record while the segment is among the newest, which a table in memory covers; an absent key takes none
+//! where the table or the filters, held in memory under a budget, say so.
 //!
 //! Memory is one region of fixed size: what does not fit is refused, as [`ErrorKind::Busy`] or
 //! [`ErrorKind::TooLarge`], before it has any effect. Everything read from disk is under a checksum;
@@ -43,12 +44,14 @@
 //!   [`Store::commit_step`] to queue batches and write them as one group.
 //! * [`Keyspace::get`], [`Keyspace::range`], and [`Store::snapshot`] for a view that stays.
 //! * [`ErrorKind`]: what can go wrong; every [`Error`] says what to do.
-//! * [`Store::stats`] and [`Store::verify`]: what a store is made of, and whether it is whole.
+//! * [`Store::stats`] and [`Store::verify`]: what a store is made of, and whether it is whole;
+//!   [`Keyspace::explain`]: what the lookup of a key does, and what each step costs.
 //! * [`Background::Manual`] with [`Store::runnable`] and [`Store::run`], to step jobs yourself, and
 //!   [`env::Env`], behind which directory, clock and randomness can be replaced.
 
 pub mod env;
 pub mod error;
+pub mod explain;
 pub mod sync;
 pub mod types;
 
@@ -58,6 +61,7 @@ mod iter;
 #[cfg(test)]
 mod iter_tests;
 mod keyspace;
+mod memory_stats;
 mod options;
 mod snapshot;
 mod stats;
@@ -81,16 +85,25 @@ pub mod memory;
 pub mod memtable;
 #[doc(hidden)]
 pub mod segment;
+#[doc(hidden)]
+pub mod window;
 
 pub use batch::{Batch, Bytes, FillError};
 pub use engine::jobs::{Job, Progress};
 pub use engine::ticket::Ticket;
 pub use error::{Error, ErrorKind, PinInfo, Result};
+pub use filter::FilterPolicy;
 pub use iter::Iter;
 pub use keyspace::{Keyspace, KeyspaceInfo};
-pub use options::{Background, Durability, Fold, KeyspaceOptions, Options};
+pub use memory::{BufferCounts, KeptCounts, PermitCounts};
+pub use memory_stats::{
+    BufferStats, CallerStats, CopyStats, KeptStats, KeyspaceMemory, MemoryCounters, PressureStats,
+};
+pub use options::{Background, Durability, Fold, KeyspaceOptions, Options, ReadMode};
 pub use snapshot::Snapshot;
-pub use stats::{Audit, Cut, MemoryStats, OpenReport, RunAudit, Stats};
+pub use stats::{
+    Audit, Cut, MemoryStats, OpenReport, ResidentFilters, RunAudit, StallStats, Stats,
+};
 pub use store::Store;
 pub use types::{KeyspaceId, KeyspaceKind, Sequence};
 pub use value::Value;

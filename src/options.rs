@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::filter::FilterPolicy;
 use crate::types::{HASH_BITS, KEY_BYTES_MAX};
 
 /// The total memory of a store that says nothing about it: enough for 40 million keys' filters' worth
@@ -49,6 +50,20 @@ impl Default for Fold {
     }
 }
 
+/// How lookups read sealed files. Answers are the same; all else reads by calls in both modes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadMode {
+    /// By a call for each read. What the device fails to deliver is an error.
+    #[default]
+    Pread,
+    /// Through read-only mappings, made when a file is first touched: no call for a lookup in a mapped
+    /// file. Every checksum is verified on each access all the same. The price: where the device fails to
+    /// deliver a page, or another program cuts a file of the store below its mapping, the process gets
+    /// SIGBUS; mapped pages count as the process's memory while the system keeps them. A file beyond
+    /// [`Options::mappings_max`], and one that the environment can't map, is read as in `Pread`.
+    Mmap,
+}
+
 /// What an acknowledged write means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
@@ -72,7 +87,10 @@ pub struct Options {
     memory_bytes: u64,
     write_region_bytes: Option<u64>,
     filter_budget_bytes: Option<u64>,
+    filter_policy: FilterPolicy,
+    filter_sample_bits: u8,
     scan_bytes: Option<u64>,
+    window_bytes: Option<u64>,
     chunk_bytes: u32,
     block_records: u32,
     seal_records: Option<u32>,
@@ -82,6 +100,8 @@ pub struct Options {
     pinned_generations_max: u32,
     queue_slots: u32,
     descriptors_max: u32,
+    read_mode: ReadMode,
+    mappings_max: u32,
     hash_bits: Option<u8>,
     family_seed: Option<[u8; 16]>,
     background: Option<Background>,
@@ -104,7 +124,10 @@ impl Default for Options {
             memory_bytes: MEMORY_BYTES_DEFAULT,
             write_region_bytes: None,
             filter_budget_bytes: None,
+            filter_policy: FilterPolicy::Planned,
+            filter_sample_bits: 6,
             scan_bytes: None,
+            window_bytes: None,
             chunk_bytes: 128 << 10,
             block_records: 512,
             seal_records: None,
@@ -114,6 +137,8 @@ impl Default for Options {
             pinned_generations_max: 1,
             queue_slots: 1,
             descriptors_max: 0,
+            read_mode: ReadMode::default(),
+            mappings_max: 0,
             hash_bits: None,
             family_seed: None,
             background: None,
@@ -159,10 +184,16 @@ impl Options {
         memory_bytes: u64 => |o, v| o.memory_bytes = v;
         /// The write region: open, sealed, flushing and pinned generations and the flush's scratch.
         write_region_bytes: u64 => |o, v| o.write_region_bytes = Some(v);
-        /// The most that filters may take.
+        /// The most that filters may take. See also [`set_filter_budget`](crate::Store::set_filter_budget).
         filter_budget_bytes: u64 => |o, v| o.filter_budget_bytes = Some(v);
+        /// Which filters are in memory. Default: those that spare most reads for their bytes.
+        filter_policy: FilterPolicy => |o, v| o.filter_policy = v;
         /// The most that the cursors of open iterators may take.
         scan_bytes: u64 => |o, v| o.scan_bytes = Some(v);
+        /// The table that says where the records of the newest segments lie, about 10 bytes a record: a key
+        /// in one of them takes one read, not two. Taken at open, touched as it fills; below 128: none.
+        /// Default: an eighth of `memory_bytes`.
+        window_bytes: u64 => |o, v| o.window_bytes = Some(v);
         /// The size of a payload chunk; it must hold the longest key. Default: 128 KiB.
         chunk_bytes: u32 => |o, v| o.chunk_bytes = v;
         /// References per index block. Default: 512.
@@ -181,6 +212,12 @@ impl Options {
         queue_slots: u32 => |o, v| o.queue_slots = v;
         /// The most segment files open at once; 0 (the default): three quarters of the process's limit.
         descriptors_max: u32 => |o, v| o.descriptors_max = v;
+        /// How lookups read sealed files. Default: by calls.
+        read_mode: ReadMode => |o, v| o.read_mode = v;
+        /// The most files mapped at once by [`ReadMode::Mmap`], and never more than half of what the
+        /// system allows the process; 0 (the default): that half. The rest is for libraries, stacks and
+        /// the memory of filters, which count, too.
+        mappings_max: u32 => |o, v| o.mappings_max = v;
         /// Bits of the key hash, 8 to 46, fixed when the store is created: an existing store with
         /// another number is not opened. Default: those of the store, 46 for a new one. Fewer are for
         /// simulations that want collisions.
@@ -213,6 +250,15 @@ impl Options {
         run_part_records: u32 => |o, v| o.run_part_records = v;
     }
 
+    /// One lookup in 2^bits, 0 to 6, is counted to weigh filters: 6, one in 64. For simulations, which make
+    /// few.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn filter_sample_bits(mut self, bits: u8) -> Self {
+        self.filter_sample_bits = bits;
+        self
+    }
+
     /// Sizes so small that a few hundred operations reach every shape and limit. For simulations.
     #[doc(hidden)]
     #[must_use]
@@ -221,6 +267,7 @@ impl Options {
             .write_region_bytes(256 << 10)
             .filter_budget_bytes(4096)
             .scan_bytes(256 << 10)
+            .window_bytes(1024)
             .chunk_bytes(1024)
             .block_records(8)
             .seal_records(16)
@@ -288,6 +335,7 @@ impl Options {
         if let Fold::Runs(runs) = self.fold {
             range("fold runs", runs.into(), 2, 64)?;
         }
+        range("filter_sample_bits", self.filter_sample_bits.into(), 0, 6)?;
         range("fold_bytes", self.fold_bytes, 768, 1 << 32)?;
         range(
             "run_part_records",
@@ -298,6 +346,7 @@ impl Options {
         for (name, size) in [
             ("seal_bytes", self.seal_bytes),
             ("batch_bytes_max", self.batch_bytes_max),
+            ("window_bytes", self.window_bytes),
         ] {
             range(name, size.unwrap_or(0), 0, SIZE_BYTES_MAX)?;
         }
@@ -334,7 +383,10 @@ impl Options {
             read_only: self.read_only,
             write_region_bytes,
             filter_budget_bytes: self.filter_budget_bytes.unwrap_or(self.memory_bytes / 4),
+            filter_policy: self.filter_policy,
+            filter_sample_bits: self.filter_sample_bits,
             scan_bytes: self.scan_bytes.unwrap_or(self.memory_bytes / 8),
+            window_bytes: self.window_bytes.unwrap_or(self.memory_bytes / 8),
             chunk_bytes: self.chunk_bytes.next_multiple_of(8),
             block_records: self.block_records,
             seal_records,
@@ -344,6 +396,8 @@ impl Options {
             pinned_generations_max: self.pinned_generations_max,
             queue_slots: self.queue_slots,
             descriptors_max: self.descriptors_max,
+            read_mode: self.read_mode,
+            mappings_max: self.mappings_max,
             hash_bits: self.hash_bits,
             family_seed: self.family_seed,
             background: match self.background {
@@ -377,7 +431,10 @@ pub(crate) struct Settings {
     pub read_only: bool,
     pub write_region_bytes: u64,
     pub filter_budget_bytes: u64,
+    pub filter_policy: FilterPolicy,
+    pub filter_sample_bits: u8,
     pub scan_bytes: u64,
+    pub window_bytes: u64,
     pub chunk_bytes: u32,
     pub block_records: u32,
     pub seal_records: u32,
@@ -387,6 +444,8 @@ pub(crate) struct Settings {
     pub pinned_generations_max: u32,
     pub queue_slots: u32,
     pub descriptors_max: u32,
+    pub read_mode: ReadMode,
+    pub mappings_max: u32,
     pub hash_bits: Option<u8>,
     pub family_seed: Option<[u8; 16]>,
     pub background: Background,

@@ -71,10 +71,15 @@ impl Drop for ReaderPin {
         let mut registry = self.engine().registry.lock();
         registry.release(self.id);
         let lingering = !registry.lingering.is_empty();
+        let sealed = self.engine().version.load().generations.len() > 1;
         drop(registry);
         if lingering {
             // A generation may have waited for this reader alone.
             self.engine().work.0.raise();
+        }
+        if lingering || sealed {
+            // A writer may have, too: it counts the generations that readers keep.
+            self.engine().progress.raise();
         }
     }
 }

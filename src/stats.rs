@@ -1,13 +1,22 @@
 //! What a store says of itself: the open report, statistics, and the exact audit.
 
+use std::time::Duration;
+
 use crate::engine::Engine;
+use std::collections::BTreeMap;
+
 use crate::engine::commit::Queued;
+use crate::engine::residency::false_reads_ppm;
+use crate::engine::version::{Run, Version};
+use crate::engine::waiting::StallCause;
 use crate::env::FileName;
 use crate::error::PinInfo;
 use crate::keyspace::KeyspaceInfo;
 use crate::memory::Owner;
+use crate::memory_stats::{MemoryCounters, PressureStats};
 use crate::sync::Ordering;
 use crate::types::{KeyspaceKind, Sequence};
+use crate::window::Window;
 
 /// A tail that opening cut off: bytes that no acknowledged synced commit can have been in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +80,39 @@ pub struct MemoryStats {
     pub reserved_bytes: u64,
 }
 
+/// What `write` waited for. The counts by cause add up to [`Stats::stalls`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StallStats {
+    /// Calls of `write` that did not go ahead at once.
+    pub writes: u64,
+    /// How long all of them together stood in the queue.
+    pub time: Duration,
+    /// Writers in the queue now.
+    pub waiting: u64,
+    /// Times that bytes of the write region were short and jobs could give some back.
+    pub memory: u64,
+    /// Times that snapshots or iterators kept what was missing.
+    pub pins: u64,
+    /// Times that every log waited for its flush.
+    pub log_slot: u64,
+    /// Times that the disk had no room for another log.
+    pub spare_log: u64,
+    /// Times that others had come first.
+    pub turn: u64,
+}
+
+/// The filters in memory that have as many bits a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResidentFilters {
+    /// Bits a key.
+    pub bits_per_key: u16,
+    /// Filters.
+    pub filters: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
 /// Counters since the opening, and sizes now.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -85,12 +127,43 @@ pub struct Stats {
     pub memory: MemoryStats,
     /// The most of the write region that was owned at once since the opening.
     pub memory_high_water_bytes: u64,
+    /// Who took how much of it, what was reused, kept and let go, and copies.
+    pub memory_counters: MemoryCounters,
+    /// Memory pressure.
+    pub pressure: PressureStats,
     /// Filter bytes in memory.
     pub filter_bytes: u64,
     /// The most that filters may take.
     pub filter_budget_bytes: u64,
     /// Filters in memory.
     pub filters_resident: u64,
+    /// Bytes of the window table: all that it may come to, not only what it has touched.
+    pub window_bytes: u64,
+    /// Entries in it.
+    pub window_entries: u64,
+    /// The generations that it covers, from the first to before the second.
+    pub window_generations: (u64, u64),
+    /// Their segments.
+    pub window_segments: u64,
+    /// Entries that its full buckets have dropped.
+    pub window_dropped: u64,
+    /// Keys that lookups found by it, each with one read.
+    pub window_hits: u64,
+    /// Records that it named and that were of another key, or newer than a snapshot.
+    pub window_false_candidates: u64,
+    /// Runs that lookups did not ask because it covers them.
+    pub window_runs_skipped: u64,
+    /// Reads of the jobs that fill it after an opening.
+    pub window_reads: u64,
+    /// The same by bits a key.
+    pub filters_by_bits: Vec<ResidentFilters>,
+    /// Stored filters that are damaged or not there, and are not tried again.
+    pub filters_given_up: u64,
+    /// Reads in vain that a lookup of a key that is not there is expected to cost in `WriteOnce` keyspaces, by
+    /// the filters in memory: to be compared with `false_candidates` for each such lookup.
+    pub expected_false_reads_write_once: f64,
+    /// The same in `Mutable` keyspaces.
+    pub expected_false_reads_mutable: f64,
     /// Bytes of page fences in memory: 4 for each index page of a segment that was written or touched.
     pub fence_bytes: u64,
     /// Runs that a lookup may have to ask.
@@ -117,6 +190,10 @@ pub struct Stats {
     pub reads: u64,
     /// Bytes of those reads.
     pub read_bytes: u64,
+    /// Accesses of lookups to mappings in place of reads: no call of the system, and not among `reads`.
+    pub mapped_reads: u64,
+    /// Bytes of those accesses.
+    pub mapped_bytes: u64,
     /// Runs that a lookup had to look into.
     pub candidates: u64,
     /// Those that did not have the key.
@@ -131,6 +208,8 @@ pub struct Stats {
     pub opens: u64,
     /// Segment files open now.
     pub open_files: u64,
+    /// Those among them that are mapped.
+    pub mappings: u64,
     /// Commits published.
     pub commits: u64,
     /// Their records.
@@ -155,14 +234,21 @@ pub struct Stats {
     pub busy: u64,
     /// Times that `write` had to wait or help.
     pub stalls: u64,
+    /// Why, and for how long.
+    pub stalled: StallStats,
     /// Files removed.
     pub unlinks: u64,
     /// Removals that failed and are tried again.
     pub unlink_failures: u64,
     /// Filters loaded by jobs.
     pub filter_loads: u64,
-    /// Filters freed for newer ones.
+    /// Filters freed: for better ones, for a smaller budget, with a run that was folded.
     pub filter_frees: u64,
+    /// Plans made of which filters are to be in memory.
+    pub filter_plans: u64,
+    /// Looks into runs without a filter that found nothing, as far as they were counted: those of one lookup
+    /// in 64.
+    pub filter_ghosts: u64,
     /// Runs folded into others, or made again because they were damaged.
     pub folds: u64,
     /// Bytes that folds have written.
@@ -228,14 +314,30 @@ pub struct Audit {
     pub scan_bytes: u64,
     /// Bounds of live snapshots and iterators, in the order of their creation.
     pub pins: Vec<Sequence>,
-    /// Filter bytes in memory.
+    /// Filter bytes in memory, that of a load in progress included.
     pub filter_bytes: u64,
+    /// Filter bytes as residency counts them.
+    pub filter_counted_bytes: u64,
     /// The most that filters may take.
     pub filter_budget_bytes: u64,
     /// The most segment files open at once.
     pub descriptors_max: u64,
     /// Whether the store takes no writes any more.
     pub poisoned: bool,
+}
+
+/// The filters that the parts of a version have, by bits a key.
+fn filters_by_bits(version: &Version) -> Vec<ResidentFilters> {
+    let mut by_bits: BTreeMap<u16, ResidentFilters> = BTreeMap::new();
+    let parts = version.runs.iter().flatten().flat_map(Run::parts);
+    for filter in parts.filter_map(|part| part.filter()) {
+        let bits_per_key = filter.shape().bits_per_key;
+        let sum = by_bits.entry(bits_per_key).or_default();
+        sum.bits_per_key = bits_per_key;
+        sum.filters += 1;
+        sum.bytes += filter.bytes() as u64;
+    }
+    by_bits.into_values().collect()
 }
 
 impl Engine {
@@ -270,6 +372,21 @@ impl Engine {
         })
     }
 
+    fn stall_stats(&self) -> StallStats {
+        let counters = &self.counters;
+        let by = |cause: StallCause| counters.stalls_by_cause[cause as usize].get();
+        StallStats {
+            writes: counters.stalled_writes.get(),
+            time: Duration::from_nanos(counters.stall_ns.get()),
+            waiting: self.commit.lock().turns.len() as u64,
+            memory: by(StallCause::Memory),
+            pins: by(StallCause::Pins),
+            log_slot: by(StallCause::LogSlot),
+            spare_log: by(StallCause::SpareLog),
+            turn: by(StallCause::Turn),
+        }
+    }
+
     pub(crate) fn stats(&self) -> Stats {
         let version = self.version.load();
         let counters = &self.counters;
@@ -284,11 +401,22 @@ impl Engine {
             .values()
             .map(KeyspaceInfo::of)
             .collect();
-        let (filter_bytes, filter_budget_bytes, filters_resident) = {
+        let (filters, filter_bytes) = {
             let residency = self.residency.lock();
-            let count = residency.resident_count() as u64;
-            (residency.used_bytes(), residency.budget_bytes(), count)
+            let filters = Stats {
+                filter_budget_bytes: residency.budget_bytes(),
+                filters_resident: residency.resident_count() as u64,
+                filters_given_up: residency.given_up_count(),
+                filter_plans: residency.plan_count(),
+                ..Stats::default()
+            };
+            (filters, residency.used_bytes())
         };
+        let window = self
+            .window
+            .as_ref()
+            .map_or_else(Default::default, Window::stats);
+        let false_reads = false_reads_ppm(&version).map(|ppm| ppm as f64 / 1e6);
         let (logs, log_bytes) = if self.settings.read_only {
             self.stored_logs
         } else {
@@ -303,10 +431,29 @@ impl Engine {
             pins,
             pinned_bytes: memory.pinned_bytes,
             memory,
+            memory_counters: self.memory_counters(),
+            pressure: self.pressure_stats(),
             memory_high_water_bytes: ledger.total_bytes() - ledger.free_bytes_min(),
             filter_bytes,
-            filter_budget_bytes,
-            filters_resident,
+            window_bytes: window.bytes,
+            window_entries: window.entries,
+            window_generations: window.generations,
+            window_segments: version
+                .segments()
+                .filter(|segment| {
+                    let (oldest, newest) = segment.generations();
+                    let (lo, hi) = window.generations;
+                    oldest >= lo && newest < hi
+                })
+                .count() as u64,
+            window_dropped: window.dropped,
+            window_hits: counters.lookup_sum(|stripe| &stripe.window_hits),
+            window_false_candidates: counters.lookup_sum(|stripe| &stripe.window_false_candidates),
+            window_runs_skipped: counters.lookup_sum(|stripe| &stripe.window_runs_skipped),
+            window_reads: counters.window_reads.get(),
+            filters_by_bits: filters_by_bits(&version),
+            expected_false_reads_write_once: false_reads[0],
+            expected_false_reads_mutable: false_reads[1],
             fence_bytes: version
                 .segments()
                 .chain(version.folded_parts())
@@ -329,6 +476,8 @@ impl Engine {
             lookups: counters.lookup_sum(|stripe| &stripe.lookups),
             reads: counters.lookup_sum(|stripe| &stripe.reads),
             read_bytes: counters.lookup_sum(|stripe| &stripe.read_bytes),
+            mapped_reads: counters.lookup_sum(|stripe| &stripe.mapped_reads),
+            mapped_bytes: counters.lookup_sum(|stripe| &stripe.mapped_bytes),
             candidates: counters.lookup_sum(|stripe| &stripe.candidates),
             false_candidates: counters.lookup_sum(|stripe| &stripe.false_candidates),
             filter_tests: counters.lookup_sum(|stripe| &stripe.filter_tests),
@@ -336,6 +485,7 @@ impl Engine {
             scan_bytes: counters.scan_bytes.get(),
             opens: self.files.opens(),
             open_files: self.files.open_count(),
+            mappings: self.files.mapping_count(),
             commits: counters.commits.get(),
             commit_records: counters.commit_records.get(),
             groups: counters.groups.get(),
@@ -348,10 +498,12 @@ impl Engine {
             submit_restarts: counters.submit_restarts.get(),
             busy: counters.busy.get(),
             stalls: counters.stalls.get(),
+            stalled: self.stall_stats(),
             unlinks: counters.unlinks.get(),
             unlink_failures: counters.unlink_failures.get(),
             filter_loads: counters.filter_loads.get(),
             filter_frees: counters.filter_frees.get(),
+            filter_ghosts: counters.filter_ghosts.get(),
             folds: counters.folds.get(),
             fold_bytes: counters.fold_bytes.get(),
             fold_reads: counters.fold_reads.get(),
@@ -360,6 +512,7 @@ impl Engine {
             manifest_edits: counters.manifest_edits.get(),
             manifest_rolls: counters.manifest_rolls.get(),
             poisoned: self.poison.get().is_some(),
+            ..filters
         }
     }
 
@@ -476,10 +629,15 @@ impl Engine {
                     .collect(),
             )
         };
-        let filter_budget_bytes = self.residency.lock().budget_bytes();
+        let loading_bytes = self.filters.lock().bytes();
+        let (filter_counted_bytes, filter_budget_bytes) = {
+            let residency = self.residency.lock();
+            (residency.used_bytes(), residency.budget_bytes())
+        };
         // What is there, not what residency thinks is there.
-        let filters = version.segments().filter_map(|segment| segment.filter());
-        let filter_bytes = filters.map(|filter| filter.bytes() as u64).sum();
+        let parts = version.segments().chain(version.folded_parts());
+        let filters = parts.filter_map(|part| part.filter());
+        let filter_bytes = filters.map(|filter| filter.bytes() as u64).sum::<u64>() + loading_bytes;
         Audit {
             issued,
             visible: self.visible(),
@@ -495,6 +653,7 @@ impl Engine {
             scan_bytes: self.scan_region.total_bytes() - self.scan_region.ledger().free_bytes(),
             pins,
             filter_bytes,
+            filter_counted_bytes,
             filter_budget_bytes,
             descriptors_max: self.files.cap(),
             poisoned: self.poison.get().is_some(),

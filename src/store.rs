@@ -7,8 +7,8 @@ use crate::engine::Engine;
 use crate::engine::jobs::{self, EngineWork, Job, Progress};
 use crate::engine::submit::Asked;
 use crate::engine::ticket::{Ticket, TicketState};
-use crate::env::{DriverHandle, Env};
-use crate::error::{Error, ErrorKind, Result};
+use crate::env::{DriverHandle, Env, PressureLevel};
+use crate::error::{Error, Result};
 use crate::keyspace::{Keyspace, KeyspaceInfo};
 use crate::options::{Background, Durability, KeyspaceOptions, Options};
 use crate::snapshot::{ReaderPin, Snapshot};
@@ -25,6 +25,15 @@ use crate::value::Value;
 #[derive(Clone, Debug)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
+}
+
+/// What is done about a batch that finds no room.
+#[derive(Clone, Copy, Debug)]
+enum How {
+    /// It is refused.
+    Now { attended: bool },
+    /// It waits.
+    Wait,
 }
 
 /// One opening: the engine and the threads that work for it.
@@ -134,16 +143,46 @@ impl Store {
     /// Checks the batch, takes everything that it needs, and queues it; the ticket resolves when a
     /// [`commit_step`](Self::commit_step) has written it. A refused batch has no effect.
     ///
-    /// Errors: `Busy` (memory is short now), `TooLarge` (never fits), `Conflict`, `Refused`, `NoSpace`,
+    /// Errors: `Busy` (memory is short now, or others wait for it), `TooLarge` (never fits), `Conflict`, `Refused`, `NoSpace`,
     /// `Poisoned`, `Closed`. Cost: one read or two per checked `WriteOnce` key that is not in memory.
     pub fn submit(&self, batch: Batch<'_>, durability: Durability) -> Result<Ticket> {
-        let prepared = self.engine().prepare(batch)?;
-        let asked = Asked {
-            durability,
-            attended: false,
-        };
-        let state = self.engine().submit(&prepared, asked)?;
+        let state = self.enter(batch, durability, How::Now { attended: false })?;
         self.ticket(state)
+    }
+
+    /// Prepares and submits a batch, with lists that the next one uses again.
+    fn enter(
+        &self,
+        batch: Batch<'_>,
+        durability: Durability,
+        how: How,
+    ) -> Result<Arc<TicketState>> {
+        let engine = self.engine();
+        let mut scratch = engine.scratch.take();
+        let prepared = engine.prepare(batch, &mut scratch)?;
+        let state = match how {
+            How::Now { attended } => {
+                let asked = Asked {
+                    durability,
+                    attended,
+                    place: None,
+                };
+                let submitted = engine.submit(&prepared, asked, &mut scratch);
+                submitted.map_err(|denied| denied.error)
+            }
+            How::Wait => engine.submit_waiting(&prepared, durability, &mut scratch),
+        };
+        scratch.keep(prepared);
+        engine.scratch.give(scratch);
+        state
+    }
+
+    /// Enters a batch and waits for its commit.
+    fn commit(&self, batch: Batch<'_>, durability: Durability, how: How) -> Result<Sequence> {
+        let state = self.enter(batch, durability, how)?;
+        let outcome = self.engine().wait_for(&state);
+        self.engine().scratch.give_ticket(state);
+        outcome
     }
 
     fn ticket(&self, state: Arc<TicketState>) -> Result<Ticket> {
@@ -164,64 +203,18 @@ impl Store {
     }
 
     /// Writes a batch and returns its sequence once it is visible, and on stable storage if `Synced`.
-    /// Waits up to `write_deadline` for memory, helping with background jobs meanwhile.
+    /// Waits up to `write_deadline` for memory, helping with background jobs meanwhile. Who waits is served
+    /// first come, first served: a large batch is not starved by small ones.
     ///
     /// Errors: as [`submit`](Self::submit); `Busy` only after the deadline, or when no job that could
     /// make room is left to run.
     pub fn write(&self, batch: Batch<'_>, durability: Durability) -> Result<Sequence> {
-        let engine = self.engine();
-        let prepared = engine.prepare(batch)?;
-        let asked = Asked {
-            durability,
-            attended: true,
-        };
-        let now = engine.env.clock.monotonic();
-        let deadline = now.saturating_add(engine.settings.write_deadline);
-        loop {
-            let seen = engine.progress.count();
-            match engine.submit(&prepared, asked) {
-                Ok(state) => return self.ticket(state)?.wait(),
-                Err(error) if jobs::may_pass(error.kind()) => {
-                    engine.counters.stalls.add(1);
-                    self.make_room(error, seen, deadline)?;
-                }
-                Err(error) => return Err(error),
-            }
-        }
+        self.commit(batch, durability, How::Wait)
     }
 
-    /// Does something that may let a refused write pass, or gives its error back.
-    fn make_room(&self, error: Error, seen: u64, deadline: std::time::Duration) -> Result<()> {
-        let engine = self.engine();
-        if engine.env.clock.monotonic() >= deadline {
-            return Err(error);
-        }
-        let helped =
-            engine.commit_step()? || engine.run_first(jobs::QUANTUM_DEFAULT).unwrap_or(true);
-        if helped {
-            return Ok(());
-        }
-        let threads = !matches!(engine.settings.background, Background::Manual);
-        if !threads || *error.kind() == ErrorKind::NoSpace {
-            return Err(error);
-        }
-        // Memory also comes back without a signal: a leader or reader is the last to hold a retired
-        // generation, another writer's batch is refused. So nobody sleeps longer than a failed job.
-        let until = engine.retry_time().min(deadline);
-        let until = engine.next_due().map_or(until, |due| due.min(until));
-        engine.env.clock.wait(&engine.progress, seen, Some(until));
-        Ok(())
-    }
-
-    /// As [`write`](Self::write), but `Busy` at once when memory is short.
+    /// As [`write`](Self::write), but `Busy` at once when memory is short or others wait for it.
     pub fn try_write(&self, batch: Batch<'_>, durability: Durability) -> Result<Sequence> {
-        let prepared = self.engine().prepare(batch)?;
-        let asked = Asked {
-            durability,
-            attended: true,
-        };
-        let state = self.engine().submit(&prepared, asked)?;
-        self.ticket(state)?.wait()
+        self.commit(batch, durability, How::Now { attended: true })
     }
 
     /// Returns once everything submitted so far is on stable storage: at most one barrier.
@@ -244,7 +237,13 @@ impl Store {
 
     /// A view of everything visible now.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        let pin = ReaderPin::register(&self.inner, None, "snapshot")?;
+        self.snapshot_named("snapshot")
+    }
+
+    /// The same with a name of the caller's, which [`Busy`](crate::ErrorKind::Busy) and [`Stats::oldest_pin`] show
+    /// when the snapshot is what writers wait for.
+    pub fn snapshot_named(&self, name: &'static str) -> Result<Snapshot> {
+        let pin = ReaderPin::register(&self.inner, None, name)?;
         Ok(Snapshot::new(pin))
     }
 
@@ -272,6 +271,41 @@ impl Store {
     /// Runs jobs until none is runnable, and waits for those that other threads are at.
     pub fn drain(&self) -> Result<()> {
         self.engine().drain(jobs::QUANTUM_DEFAULT)
+    }
+
+    /// Says how short memory is in place of the environment, which has its say again after `None`.
+    ///
+    /// `High` and `Critical` leave the write region half or none of what it has beyond its floor, so writers
+    /// wait for the flush earlier, and give memory kept for reuse back to the system, a part at each write
+    /// or job. Every batch still comes through, and files do not change by it. Costs no read.
+    ///
+    /// ```
+    /// use sealstone::env::PressureLevel;
+    /// # let directory = tempfile::tempdir()?;
+    /// # let store = sealstone::Store::open(directory.path(), sealstone::Options::new())?;
+    /// store.set_pressure(Some(PressureLevel::Critical));
+    /// assert_eq!(store.stats().pressure.level, PressureLevel::Critical);
+    /// store.set_pressure(None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_pressure(&self, level: Option<PressureLevel>) {
+        self.engine().set_pressure(level);
+    }
+
+    /// Sets the most that filters may take, in bytes, until the store is opened again. A smaller budget is
+    /// kept when this returns: filters are freed before it does. What a larger one lets in is loaded by jobs.
+    /// Cost: no read; a step of a filter's load in progress is waited for. Errors: `Closed`.
+    ///
+    /// ```
+    /// use sealstone::{Options, Store};
+    /// # let directory = tempfile::tempdir()?;
+    /// let store = Store::open(directory.path().join("blocks"), Options::new())?;
+    /// store.set_filter_budget(4 << 20)?;
+    /// assert_eq!(store.stats().filter_budget_bytes, 4 << 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_filter_budget(&self, bytes: u64) -> Result<()> {
+        self.engine().set_filter_budget(bytes)
     }
 
     /// Counters and sizes.

@@ -1,4 +1,5 @@
-//! What reads cost, counted at the directory: hits, misses, first touches, opens.
+//! What reads cost, counted at the directory: hits, misses, first touches, opens. Without the window table,
+//! whose costs are counted in `window.rs`.
 
 mod support;
 
@@ -73,6 +74,7 @@ fn roomy() -> Options {
     manual()
         .write_region_bytes(512 << 20)
         .filter_budget_bytes(16 << 20)
+        .window_bytes(0)
         .seal_records(4096)
         .seal_bytes(40 << 20)
         .batch_bytes_max(2 << 20)
@@ -224,6 +226,7 @@ fn small() -> Options {
         .batch_bytes_max(4096)
         .output_buffer_bytes(4096)
         .filter_budget_bytes(0)
+        .window_bytes(0)
 }
 
 fn counted() -> (Env, Arc<Counters>) {

@@ -14,6 +14,7 @@ fn small() -> Options {
     // One run a segment.
     manual()
         .fold(Fold::Off)
+        .window_bytes(0)
         .write_region_bytes(1 << 20)
         .chunk_bytes(4096)
         .seal_records(RECORDS as u32)

@@ -20,6 +20,7 @@ fn options(runs: u8) -> Options {
         .write_region_bytes(8 << 20)
         .seal_records(4096)
         .fold(Fold::Runs(runs))
+        .window_bytes(0)
 }
 
 /// One segment more: new keys, overwritten ones and deleted ones.

@@ -85,6 +85,8 @@ fn open_in(directory: &Path) -> (Store, Keyspace) {
         .seal_records(RECORDS)
         .seal_bytes(64 << 10)
         .batch_bytes_max(64 << 10)
+        // Its list takes 4 bytes a generation that it covers, which is the window's.
+        .window_bytes(0)
         .descriptors_max(8);
     let store = Store::open(directory, options).expect("opens");
     let map = mutable(&store, "map");

@@ -82,6 +82,7 @@ fn who_waits_for_a_spare_log_is_woken() {
     let (env, hook) = hooked(threaded());
     let options = small()
         .seal_records(2)
+        .pinned_generations_max(4)
         .background(Background::Threads(1))
         .write_deadline(Duration::from_secs(20));
     let store = Store::open_with(env, options).expect("opens");

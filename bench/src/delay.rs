@@ -73,6 +73,9 @@ impl Vfs for DelayedVfs {
     fn descriptor_limit(&self) -> u64 {
         self.inner.descriptor_limit()
     }
+    fn mapping_limit(&self) -> u64 {
+        self.inner.mapping_limit()
+    }
     fn link_or_copy_to(&self, name: FileName, target: &dyn Vfs) -> IoResult<()> {
         self.inner.link_or_copy_to(name, target)
     }

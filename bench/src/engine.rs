@@ -2,7 +2,9 @@
 
 use anyhow::{Result, anyhow};
 use sealstone::env::Env;
-use sealstone::{Batch as StoreBatch, Durability, Fold, Keyspace, KeyspaceOptions, Options, Store};
+use sealstone::{
+    Batch as StoreBatch, Durability, Fold, Keyspace, KeyspaceOptions, Options, ReadMode, Store,
+};
 
 use crate::keys::Batch;
 use crate::load::LoadOptions;
@@ -37,6 +39,12 @@ pub fn options(load: &LoadOptions) -> Options {
     }
     if !load.fold {
         options = options.fold(Fold::Off);
+    }
+    if let Some(bytes) = load.window_bytes {
+        options = options.window_bytes(bytes);
+    }
+    if load.mapped {
+        options = options.read_mode(ReadMode::Mmap);
     }
     options
 }
@@ -134,6 +142,8 @@ mod tests {
             scan_bytes: None,
             descriptors_max: None,
             fold: true,
+            mapped: false,
+            window_bytes: None,
         }
     }
 

@@ -57,6 +57,10 @@ pub struct LoadOptions {
     pub descriptors_max: Option<u32>,
     /// Whether indexes of old segments are merged.
     pub fold: bool,
+    /// Whether lookups read through mappings.
+    pub mapped: bool,
+    /// Bytes of the window table; the store's choice if not said.
+    pub window_bytes: Option<u64>,
 }
 
 /// One measurement.

@@ -13,10 +13,12 @@ mod delay;
 mod engine;
 mod figures;
 mod gate;
+mod go;
 mod keys;
 mod load;
 mod lookup;
 mod plain;
+mod readpath;
 mod recover;
 mod scan;
 mod target;
@@ -31,6 +33,7 @@ use sealstone::env::Env;
 use crate::figures::Figures;
 use crate::gate::{GateOptions, Verdict};
 use crate::load::LoadOptions;
+use crate::readpath::{Process, Readpath};
 use crate::recover::RecoverOptions;
 use crate::target::Target;
 
@@ -65,6 +68,8 @@ enum Measurement {
         #[arg(long, default_value_t = 100_000)]
         lookups: u64,
     },
+    /// What a lookup costs as the store grows, against the machine's limits and the field report's layout.
+    Readpath(Box<Readpath>),
     /// How long an open takes after a process was killed.
     Recover(Recovery),
     /// Whether a candidate may replace a base, from the figures that both left.
@@ -225,6 +230,12 @@ struct Workload {
     /// Whether indexes of old segments are merged.
     #[arg(long, value_enum, default_value = "on")]
     fold: Folding,
+    /// Lookups read sealed files through mappings.
+    #[arg(long)]
+    mapped: bool,
+    /// Bytes of the window table, 0 for none; the store's choice if not given.
+    #[arg(long)]
+    window_bytes: Option<u64>,
     /// Writes the figures to this file, or to standard output for `-`.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -247,6 +258,8 @@ impl Workload {
             scan_bytes: self.scan_bytes,
             descriptors_max: self.descriptors_max,
             fold: self.fold == Folding::On,
+            mapped: self.mapped,
+            window_bytes: self.window_bytes,
         }
     }
 
@@ -302,6 +315,10 @@ fn main() -> Result<()> {
                 lookup::LookupRow::summary,
             )?;
             write(&workload.json, Figures::new("lookup", rows))
+        }
+        Measurement::Readpath(readpath) => {
+            let rows = readpath.measure(Process::Own)?;
+            write(&readpath.json, readpath::figures(rows))
         }
         Measurement::Recover(recovery) => recovery.measure(),
         Measurement::Gate(gates) => gates.judge(),

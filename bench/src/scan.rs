@@ -113,6 +113,8 @@ mod tests {
             scan_bytes: None,
             descriptors_max: None,
             fold: true,
+            mapped: false,
+            window_bytes: None,
         };
         let rows = run(&options, 500, &appender::open).expect("measures");
         let directions: Vec<_> = rows.iter().map(|row| row.direction.as_str()).collect();

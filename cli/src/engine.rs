@@ -2,7 +2,9 @@
 
 pub use sealstone::env::Env;
 pub use sealstone::env::counting::{Counters, Counts};
+pub use sealstone::explain::{Answer, Cost, Explanation, FilterAnswer, Step};
 pub use sealstone::{
-    Batch, Durability, Error, Iter, Keyspace, KeyspaceKind, KeyspaceOptions, MemoryStats, Options,
-    Result, Store, VerifyReport,
+    Background, Batch, BufferStats, CallerStats, Durability, Error, Iter, KeptStats, Keyspace,
+    KeyspaceKind, KeyspaceOptions, Options, PinInfo, ResidentFilters, Result, Stats, Store,
+    VerifyReport,
 };

@@ -12,6 +12,7 @@
 mod check;
 mod dump;
 mod engine;
+mod explain;
 mod get;
 mod input;
 mod key;
@@ -48,6 +49,7 @@ struct Cli {
 enum Command {
     Load(load::Args),
     Get(get::Args),
+    Explain(explain::Args),
     Scan(scan::Args),
     Dump(dump::Args),
     Keyspaces(keyspaces::Args),
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Load(args) => load::run(&args),
         Command::Get(args) => get::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Scan(args) => scan::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Keyspaces(args) => keyspaces::run(&args),

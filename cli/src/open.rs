@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::engine::{
-    Counters, Env, Error, Keyspace, KeyspaceKind, KeyspaceOptions, Options, Result, Store,
+    Background, Counters, Env, Error, Keyspace, KeyspaceKind, KeyspaceOptions, Options, Result,
+    Store,
 };
 use crate::output::{Failure, Outcome, shown};
 
@@ -25,6 +26,12 @@ impl StoreArgs {
         Ok(self
             .open(Options::default().create(false).read_only(true))?
             .0)
+    }
+
+    /// Opens it for reading with jobs that only the caller runs.
+    pub fn open_stepped(&self) -> Outcome<Store> {
+        let options = Options::default().create(false).read_only(true);
+        Ok(self.open(options.background(Background::Manual))?.0)
     }
 
     /// Opens it for writing, creating what is not there. Everything asked of the directory is counted.

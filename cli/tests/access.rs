@@ -17,8 +17,9 @@ use support::{Place, corpus, printed};
 const TRANSACTIONS: &str = "bitcoin-transactions.dump";
 
 /// Every subcommand that reads, with the arguments it needs.
-const READING: [(&str, &[&str]); 6] = [
+const READING: [(&str, &[&str]); 7] = [
     ("get", &["text:a"]),
+    ("explain", &["text:a"]),
     ("scan", &[]),
     ("dump", &[]),
     ("keyspaces", &[]),

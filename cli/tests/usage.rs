@@ -9,9 +9,10 @@ mod support;
 
 use support::{Place, run};
 
-const SUBCOMMANDS: [&str; 7] = [
+const SUBCOMMANDS: [&str; 8] = [
     "load",
     "get",
+    "explain",
     "scan",
     "dump",
     "keyspaces",
@@ -47,6 +48,7 @@ fn usage_errors_end_with_2() {
         &["unknown"],
         &["get", "text:a"],
         &["get", "--store", "x"],
+        &["explain", "--store", "x"],
         &["get", "--store", "x", "word"],
         &["get", "--store", "x", "hex:0"],
         &[
@@ -83,6 +85,7 @@ fn reading_what_is_no_store_fails_and_makes_none() {
     let place = Place::new();
     for (subcommand, arguments) in [
         ("get", &["text:a"][..]),
+        ("explain", &["text:a"]),
         ("scan", &[]),
         ("dump", &[]),
         ("keyspaces", &[]),

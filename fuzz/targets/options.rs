@@ -61,12 +61,13 @@ struct Fields {
     manifest_roll_bytes: Size,
     retry_delay_ms: u8,
     write_deadline_ms: u8,
+    window_bytes: Size,
 }
 
 type Setter = fn(Options, &Fields) -> Options;
 
 /// One for each bit of `set`.
-const SETTERS: [Setter; 20] = [
+const SETTERS: [Setter; 21] = [
     |o, f| o.memory_bytes(f.memory_bytes.bounded()),
     |o, f| o.write_region_bytes(f.write_region_bytes.bounded()),
     |o, f| o.filter_budget_bytes(f.filter_budget_bytes.value()),
@@ -87,6 +88,7 @@ const SETTERS: [Setter; 20] = [
     |o, f| o.manifest_roll_bytes(f.manifest_roll_bytes.value()),
     |o, f| o.retry_delay(Duration::from_millis(f.retry_delay_ms.into())),
     |o, f| o.write_deadline(Duration::from_millis(f.write_deadline_ms.into())),
+    |o, f| o.window_bytes(f.window_bytes.bounded()),
 ];
 
 fn options_of(fields: &Fields) -> Options {

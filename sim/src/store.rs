@@ -3,11 +3,13 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use sealstone::env::{Env, FileKind, FileName};
+use sealstone::env::{Env, FileKind, FileName, PressureLevel};
+use sealstone::segment::Footer;
+use sealstone::segment::layout::FilterSection;
 use sealstone::types::KeyspaceKind;
 use sealstone::{
-    Audit, Batch, Durability, Error, ErrorKind, Fold, Iter, Keyspace, KeyspaceOptions, Options,
-    Snapshot, Store, Ticket, Value,
+    Audit, Batch, Durability, Error, ErrorKind, FilterPolicy, Fold, Iter, Job, Keyspace,
+    KeyspaceOptions, Options, ReadMode, Snapshot, Stats, Store, Ticket, Value,
 };
 
 use crate::choices::{Choices, Purpose};
@@ -137,6 +139,29 @@ impl SimStore {
     }
 }
 
+/// Reads in vain a run, if each has a filter with twelve bits a key or more.
+const FALSE_READS_A_RUN: f64 = 0.0043;
+
+/// Which filters are wanted. `All` is refused where the budget may be too small for them.
+fn draw_policy(choices: &mut Choices, budget_bytes: u64) -> FilterPolicy {
+    let policy = *choices.pick(
+        Purpose::Swarm,
+        &[
+            FilterPolicy::Planned,
+            FilterPolicy::NewestFirst,
+            FilterPolicy::Planned,
+            FilterPolicy::All,
+            FilterPolicy::WindowOnly,
+            FilterPolicy::Planned,
+            FilterPolicy::None,
+        ],
+    );
+    match policy {
+        FilterPolicy::All if budget_bytes < 1 << 20 => FilterPolicy::Planned,
+        policy => policy,
+    }
+}
+
 impl Subject for SimStore {
     const CLOSE_SYNCS: bool = true;
     const TELLS_DURABLE: bool = true;
@@ -162,12 +187,15 @@ impl Subject for SimStore {
         if life == 1 {
             options = options.hash_bits(*c.pick(Purpose::Swarm, &[46, 8, 20, 46, 12]));
         }
+        let filters_bytes = *c.pick(Purpose::Swarm, &[1 << 20, 4096, 1 << 20, 512, 0]);
         options = options
+            .filter_budget_bytes(filters_bytes)
+            .filter_policy(draw_policy(c, filters_bytes))
+            .filter_sample_bits(*c.pick(Purpose::Swarm, &[0, 6, 2]))
             .write_region_bytes(1 << 20)
             .seal_bytes(*c.pick(Purpose::Swarm, &[4096, 24576, 12288]))
             .seal_records(4 + c.below(Purpose::Swarm, 120))
             .batch_records_max(16)
-            .filter_budget_bytes(*c.pick(Purpose::Swarm, &[1 << 20, 4096, 1 << 20, 512, 0]))
             .queue_slots(1 + c.below(Purpose::Swarm, 3))
             .pinned_generations_max(c.below(Purpose::Swarm, 4))
             .descriptors_max(*c.pick(Purpose::Swarm, &[0, 16, 4, 2, 0, 16]))
@@ -181,7 +209,10 @@ impl Subject for SimStore {
                 &[Fold::Runs(3), Fold::Runs(2), Fold::Runs(8), Fold::Off],
             ))
             .fold_bytes(*c.pick(Purpose::Swarm, &[1024, 768, 65_536]))
-            .run_part_records(*c.pick(Purpose::Swarm, &[64, 16, 1024, 1 << 20]));
+            .run_part_records(*c.pick(Purpose::Swarm, &[64, 16, 1024, 1 << 20]))
+            .window_bytes(*c.pick(Purpose::Swarm, &[1024, 0, 128, 8192, 512, 65_536]))
+            .read_mode(*c.pick(Purpose::Swarm, &[ReadMode::Pread, ReadMode::Mmap]))
+            .mappings_max(*c.pick(Purpose::Swarm, &[0, 2]));
         let least = c.chance(Purpose::Swarm, 1, 4);
         if c.chance(Purpose::Scene, 1, 16) {
             // Memory that runs out before the logs do, anywhere in a generation.
@@ -214,12 +245,13 @@ impl Subject for SimStore {
         let stats = self.store.stats();
         Figures {
             reads: stats.reads,
-            candidates: stats.candidates,
+            candidates: stats.candidates + stats.window_hits + stats.window_false_candidates,
             opens: stats.opens,
             wide_hash: self.wide_hash,
             filter_tests: stats.filter_tests,
             false_candidates: stats.false_candidates,
-            all_filters: stats.filters_resident == stats.segments,
+            all_filters: stats.expected_false_reads_write_once + stats.expected_false_reads_mutable
+                <= FALSE_READS_A_RUN * stats.runs as f64,
         }
     }
 
@@ -383,6 +415,10 @@ impl Subject for SimStore {
         self.store.runnable().len()
     }
 
+    fn set_filter_budget(&self, bytes: u64) -> Option<Answer<()>> {
+        Some(self.store.set_filter_budget(bytes).map_err(stop))
+    }
+
     fn run_job(&self, index: usize, quantum: u32) -> Answer<()> {
         let Some(job) = self.store.runnable().get(index).copied() else {
             return Ok(());
@@ -397,8 +433,13 @@ impl Subject for SimStore {
         self.store.close().map_err(|error| self.write_stop(error))
     }
 
+    fn stalls(&self) -> u64 {
+        self.store.stats().stalls
+    }
+
     fn at_rest(&self, disk: &SimDisk) -> Result<(), (&'static str, String)> {
-        check_at_rest(&self.store.audit(), disk)
+        check_at_rest(&self.store.audit(), disk)?;
+        check_pressure(&self.store)
     }
 
     fn check_readers(&self, (views, walks): (usize, usize)) -> Result<(), (&'static str, String)> {
@@ -436,6 +477,18 @@ impl Subject for SimStore {
     fn records(bytes: &[u8]) -> Vec<Range<u64>> {
         crate::records::find(bytes)
     }
+
+    fn filters(bytes: &[u8]) -> Vec<Range<u64>> {
+        let Ok((footer, ..)) = Footer::decode(bytes, bytes.len() as u64) else {
+            return Vec::new();
+        };
+        let filters = footer.layout.filters.iter();
+        let range = |filter: &FilterSection| {
+            let offset = filter.section.span.offset;
+            offset..offset + filter.shape.bytes()
+        };
+        filters.map(range).collect()
+    }
 }
 
 /// Compares the books of the only store that is open on a disk with that disk.
@@ -470,6 +523,13 @@ pub fn check_audit(audit: &Audit, disk: &SimDisk) -> Result<(), (&'static str, S
         );
         return Err(("S12", what));
     }
+    if audit.filter_bytes != audit.filter_counted_bytes {
+        let what = format!(
+            "{} filter bytes are there, {} are counted",
+            audit.filter_bytes, audit.filter_counted_bytes
+        );
+        return Err(("S12", what));
+    }
     check_given_back(audit)?;
     check_descriptors(audit, disk)?;
     check_files(audit, disk)
@@ -499,6 +559,47 @@ pub fn check_at_rest(audit: &Audit, disk: &SimDisk) -> Result<(), (&'static str,
         let lingering = &audit.lingering;
         let what = format!("{kept} bytes are kept for nobody, generations {lingering:?} linger");
         return Err(("S13", what));
+    }
+    Ok(())
+}
+
+/// Looks at the pressure after which nothing may be kept beyond its limit.
+const LOOKS_MAX: u32 = 256;
+
+/// Under the worst memory pressure the floor stays, and what is kept for reuse beyond it goes within few
+/// steps. What the environment said counts again afterwards.
+fn check_pressure(store: &Store) -> Result<(), (&'static str, String)> {
+    let buffers = |stats: &Stats| {
+        let counters = &stats.memory_counters;
+        let live: u64 = counters.kept.iter().map(|one| one.counts.live_bytes).sum();
+        let kept: u64 = counters.kept.iter().map(|one| one.counts.kept_bytes).sum();
+        (live, kept)
+    };
+    let (live, kept) = buffers(&store.stats());
+    let total = store.stats().memory.total_bytes;
+    if live + kept > total {
+        let what = format!("{live} bytes of buffers and {kept} kept, of {total}");
+        return Err(("S13", what));
+    }
+    store.set_pressure(Some(PressureLevel::Critical));
+    for _ in 0..LOOKS_MAX {
+        // Any job takes a look; there is nothing to do for this one.
+        let _ = store.run(Job::Retire, 1);
+    }
+    let stats = store.stats();
+    store.set_pressure(None);
+    let limit = stats.pressure.region_limit_bytes;
+    let (live, kept) = buffers(&stats);
+    if kept > 0 && live + kept > limit {
+        let what = format!("{kept} bytes are kept beside {live} although {limit} is the limit");
+        return Err(("S13", what));
+    }
+    if limit < stats.pressure.region_floor_bytes {
+        let floor = stats.pressure.region_floor_bytes;
+        return Err((
+            "S19",
+            format!("a limit of {limit} bytes is below the floor of {floor}"),
+        ));
     }
     Ok(())
 }

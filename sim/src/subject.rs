@@ -107,6 +107,11 @@ pub trait Subject: Sized {
         Vec::new()
     }
 
+    /// Where the filters of a sealed file lie, for rot that is aimed at them.
+    fn filters(_bytes: &[u8]) -> Vec<Range<u64>> {
+        Vec::new()
+    }
+
     /// Options drawn for a life: `base` are those of scripted runs, or, in a later life of a store,
     /// those it had before.
     fn draw_options(choices: &mut Choices, base: &Self::Options, life: u32) -> Self::Options;
@@ -271,9 +276,19 @@ pub trait Subject: Sized {
         Ok(())
     }
 
+    /// Changes the most that filters may take. `None`: there is no such limit.
+    fn set_filter_budget(&self, _bytes: u64) -> Option<Answer<()>> {
+        None
+    }
+
     /// Closes the store.
     fn close(&self) -> Answer<()> {
         Ok(())
+    }
+
+    /// How often writes had to wait or help so far.
+    fn stalls(&self) -> u64 {
+        0
     }
 
     /// With nothing left to do and nobody reading: whether the disk holds exactly what the store is made

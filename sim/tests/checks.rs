@@ -39,7 +39,7 @@ fn named<S: Subject>(bug: S::Options, seeds: u64, failures_max: usize) -> (&'sta
 }
 
 fn tree(bug: Bug, rule: &str) {
-    let (most, all) = named::<Tree>(bug, 3000, 8);
+    let (most, all) = named::<Tree>(bug, 3000, 24);
     println!("{bug:?}: {all}");
     assert_eq!(most, rule, "{bug:?}: {all}");
 }

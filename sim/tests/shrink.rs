@@ -70,7 +70,8 @@ fn a_failing_seed_becomes_a_plan_that_fails_alike() {
         let text = small.plan_text();
         println!("{rule}: {} steps, then {}", failing.steps, small.steps);
         let failure = run_plan(&text).expect_err("the plan lost its point");
-        assert_eq!(failure.rule, Some(rule), "{failure}\n{text}");
+        let what = &small.failure.as_ref().unwrap().violation.what;
+        assert_eq!(failure.rule, Some(rule), "{what}: {failure}\n{text}");
         let truthful = text.replace("disk lying", "disk truthful");
         assert_ne!(text, truthful);
         if let Err(failure) = run_plan(&truthful) {

@@ -24,7 +24,7 @@ use crate::engine::ticket::TicketState;
 use crate::engine::{CommitState, Engine, SpareLog};
 use crate::env::{FileName, IoError, IoErrorKind, IoResult};
 use crate::error::{Error, Result};
-use crate::log::{FrameHeader, FrameKind, FrameToWrite, LogWriter};
+use crate::log::{FrameHeader, FrameKind, LogWriter};
 use crate::memtable::{Appended, Memtable};
 use crate::sync::{Arc, MutexGuard, Ordering};
 use crate::types::Sequence;
@@ -109,8 +109,8 @@ impl Leader {
 }
 
 impl CommitState {
-    /// What is queued for one log: up to a seal, or to where the next log begins.
-    fn take_group(&mut self) -> VecDeque<Queued> {
+    /// Moves what is queued for one log to an empty group: up to a seal, or to where the next log begins.
+    fn take_group(&mut self, group: &mut VecDeque<Queued>) {
         let mut end = 0;
         for queued in &self.queue {
             if end > 0 && matches!(queued, Queued::Rotate(_)) {
@@ -121,8 +121,7 @@ impl CommitState {
                 break;
             }
         }
-        let rest = self.queue.split_off(end);
-        std::mem::replace(&mut self.queue, rest)
+        group.extend(self.queue.drain(..end));
     }
 }
 
@@ -154,9 +153,11 @@ impl Engine {
             // Closing has failed whatever was still queued.
             return Ok(false);
         }
-        let mut group = self.commit.lock().take_group();
+        let mut group = self.scratch.take_group();
+        self.commit.lock().take_group(&mut group);
         if group.is_empty() {
             drop(leader);
+            self.scratch.give_group(group);
             self.call_next_leader();
             return Ok(false);
         }
@@ -182,9 +183,10 @@ impl Engine {
             }
             Err(cause) => {
                 drop(leader);
-                for queued in group {
+                for queued in group.drain(..) {
                     queued.fail(&cause);
                 }
+                self.scratch.give_group(group);
                 self.call_next_leader();
                 Err(cause)
             }
@@ -233,43 +235,35 @@ impl Engine {
 
     fn write_frames(&self, leader: &mut Leader, group: &VecDeque<Queued>) -> IoResult<()> {
         let durable_through = self.durable.load(Ordering::Acquire);
-        let mut slices: Vec<Vec<&[u8]>> = Vec::with_capacity(group.len());
-        let mut headers = Vec::with_capacity(group.len());
-        let mut seal = false;
-        for queued in group {
-            match queued {
-                Queued::Commit(frame) => {
-                    headers.push(FrameHeader {
-                        kind: FrameKind::Commit,
-                        sequence: frame.sequence,
-                        durable_through,
-                        records: frame.records,
-                        payload_len: frame.payload_len as u32,
-                        payload_crc: frame.payload_crc,
-                    });
-                    let mut parts = Vec::new();
-                    frame.memory.payload_slices(&frame.appended, &mut parts);
-                    slices.push(parts);
-                    self.counters.commit_records.add(u64::from(frame.records));
-                }
-                Queued::Seal(_) => seal = true,
-                Queued::Rotate(_) | Queued::Barrier { .. } => {}
+        let seal = group.iter().any(|queued| matches!(queued, Queued::Seal(_)));
+        let frames = group.iter().filter_map(|queued| match queued {
+            Queued::Commit(frame) => {
+                let header = FrameHeader {
+                    kind: FrameKind::Commit,
+                    sequence: frame.sequence,
+                    durable_through,
+                    records: frame.records,
+                    payload_len: frame.payload_len as u32,
+                    payload_crc: frame.payload_crc,
+                };
+                Some((header, frame.memory.payload(&frame.appended)))
             }
-        }
-        if headers.is_empty() && !seal {
+            _ => None,
+        });
+        let records = frames.clone().map(|(header, _)| u64::from(header.records));
+        self.counters.commit_records.add(records.sum());
+        if frames.clone().next().is_none() && !seal {
             return Ok(());
         }
-        let frames: Vec<_> = headers
-            .into_iter()
-            .zip(&slices)
-            .map(|(header, payload)| FrameToWrite { header, payload })
-            .collect();
         leader.dirty = true;
         let Leader { log, staging, .. } = leader;
         let Some(log) = log else {
             return Err(IoError::new(IoErrorKind::Other));
         };
-        log.append(&frames, staging)?;
+        let staged_bytes = log.staged_bytes();
+        log.append_frames(frames, staging)?;
+        let copied_bytes = log.staged_bytes() - staged_bytes;
+        self.counters.log_copied_bytes.add(copied_bytes);
         if seal {
             log.seal(durable_through, staging)
         } else {
@@ -303,8 +297,8 @@ impl Engine {
         }
     }
 
-    fn resolve_all(&self, group: VecDeque<Queued>) {
-        for queued in group {
+    fn resolve_all(&self, mut group: VecDeque<Queued>) {
+        for queued in group.drain(..) {
             match queued {
                 Queued::Commit(frame) => frame.ticket.resolve(Ok(frame.sequence)),
                 Queued::Barrier {
@@ -322,6 +316,7 @@ impl Engine {
                 Queued::Seal(_) | Queued::Rotate(_) => {}
             }
         }
+        self.scratch.give_group(group);
     }
 }
 
@@ -356,12 +351,19 @@ mod tests {
             next_generation: 0,
             issued: 0,
             closing: false,
+            turns: Default::default(),
+            accepted: Default::default(),
         };
-        assert_eq!(state.take_group().len(), 2);
-        let second = state.take_group();
+        let mut take_group = || {
+            let mut group = VecDeque::new();
+            state.take_group(&mut group);
+            group
+        };
+        assert_eq!(take_group().len(), 2);
+        let second = take_group();
         assert_eq!(second.len(), 2);
         assert!(matches!(second.front(), Some(Queued::Rotate(_))));
-        assert!(state.take_group().is_empty());
+        assert!(take_group().is_empty());
         let closed = Error::new(ErrorKind::Closed, "commit", "");
         second.into_iter().for_each(|queued| queued.fail(&closed));
     }

@@ -1,5 +1,6 @@
 //! Counters: always on, relaxed, read by `stats()`.
 
+use crate::engine::waiting::StallCause;
 use crate::segment::ReadCounts;
 use crate::sync::{AtomicU64, Ordering, StaticUsize};
 
@@ -28,9 +29,14 @@ pub(crate) struct LookupStripe {
     pub lookups: Counter,
     pub reads: Counter,
     pub read_bytes: Counter,
+    pub mapped_reads: Counter,
+    pub mapped_bytes: Counter,
     pub candidates: Counter,
     pub false_candidates: Counter,
     pub filter_tests: Counter,
+    pub window_hits: Counter,
+    pub window_false_candidates: Counter,
+    pub window_runs_skipped: Counter,
 }
 
 /// Which stripe a thread counts in.
@@ -51,6 +57,8 @@ pub(crate) struct Counters {
     pub commits: Counter,
     pub commit_records: Counter,
     pub groups: Counter,
+    pub log_copied_bytes: Counter,
+    pub output_copied_bytes: Counter,
     pub log_syncs: Counter,
     pub seal_syncs: Counter,
     pub flush_syncs: Counter,
@@ -60,10 +68,18 @@ pub(crate) struct Counters {
     pub submit_restarts: Counter,
     pub busy: Counter,
     pub stalls: Counter,
+    pub stalls_by_cause: [Counter; StallCause::ALL.len()],
+    pub stalled_writes: Counter,
+    pub stall_ns: Counter,
     pub unlinks: Counter,
     pub unlink_failures: Counter,
     pub filter_reads: Counter,
+    pub window_reads: Counter,
     pub filter_loads: Counter,
+    /// Lookups that were counted at the parts where they ended in vain.
+    pub sampled: Counter,
+    /// Those parts of them that had no filter.
+    pub filter_ghosts: Counter,
     pub filter_frees: Counter,
     pub folds: Counter,
     pub fold_bytes: Counter,
@@ -98,14 +114,34 @@ impl Counters {
 
     /// Adds what one lookup did; nothing is written for a lookup that met no run.
     pub fn add_lookup(&self, counts: &ReadCounts) {
-        if counts.filter_tests == 0 && counts.reads == 0 {
+        if counts.filter_tests == 0
+            && counts.reads == 0
+            && counts.mapped_reads == 0
+            && counts.window_runs_skipped == 0
+        {
             return;
         }
         let stripe = self.of_lookups();
-        stripe.filter_tests.add(counts.filter_tests);
+        if counts.filter_tests > 0 {
+            stripe.filter_tests.add(counts.filter_tests);
+        }
+        if counts.window_runs_skipped > 0 {
+            stripe.window_runs_skipped.add(counts.window_runs_skipped);
+        }
+        if counts.window_hits + counts.window_false_candidates > 0 {
+            stripe.window_hits.add(counts.window_hits);
+            let wrong = counts.window_false_candidates;
+            stripe.window_false_candidates.add(wrong);
+        }
+        if counts.mapped_reads > 0 {
+            stripe.mapped_reads.add(counts.mapped_reads);
+            stripe.mapped_bytes.add(counts.mapped_bytes);
+        }
         if counts.reads > 0 {
             stripe.reads.add(counts.reads);
             stripe.read_bytes.add(counts.bytes);
+        }
+        if counts.candidates > 0 {
             stripe.candidates.add(counts.candidates);
             stripe.false_candidates.add(counts.false_candidates);
         }

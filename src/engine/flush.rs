@@ -65,6 +65,13 @@ enum Phase {
         file: Arc<dyn File>,
         merge: Box<KindFlush>,
     },
+    /// Entries of the finished segment go to the window table.
+    Window {
+        kind: usize,
+        file: Arc<dyn File>,
+        output: Box<Output>,
+        done: usize,
+    },
     Sync {
         kind: usize,
         file: Arc<dyn File>,
@@ -85,6 +92,8 @@ pub(crate) struct FlushJob {
     spare: Option<SpareLog>,
     /// There was no room for the spare: the job of that name owes it.
     spare_missing: bool,
+    /// Entries that the window table took.
+    window_entries: u64,
 }
 
 impl FlushJob {
@@ -95,6 +104,7 @@ impl FlushJob {
             outputs: Vec::new(),
             spare: None,
             spare_missing: false,
+            window_entries: 0,
         }
     }
 }
@@ -104,7 +114,9 @@ impl FlushJob {
     pub fn descriptors(&self, names: &mut Vec<FileName>) {
         match &self.phase {
             Phase::Write { number, .. } => names.push(FileName::segment(*number)),
-            Phase::Sync { output, .. } => names.push(FileName::segment(output.meta.number)),
+            Phase::Window { output, .. } | Phase::Sync { output, .. } => {
+                names.push(FileName::segment(output.meta.number))
+            }
             Phase::SyncSpare(spare) => names.push(FileName::log(spare.number)),
             Phase::Begin(_) | Phase::Spare | Phase::SyncDirectory | Phase::Edit => {}
         }
@@ -189,11 +201,13 @@ impl Engine {
                         merge,
                     },
                     Ok(Some(summary)) => {
+                        self.counters.output_copied_bytes.add(merge.copied_bytes());
                         *scratch = Some(merge.into_scratch());
-                        Phase::Sync {
+                        Phase::Window {
                             kind,
                             file,
                             output: Box::new(Output::of(summary)),
+                            done: 0,
                         }
                     }
                     Err(error) => {
@@ -201,6 +215,25 @@ impl Engine {
                         self.discard(FileName::segment(number));
                         return Err(error);
                     }
+                }
+            }
+            Phase::Window {
+                kind,
+                file,
+                output,
+                done,
+            } => {
+                let entries = scratch.as_ref().map_or(&[][..], SegmentScratch::entries);
+                let taken = self.feed_window(&output.meta, entries, done, quantum);
+                job.window_entries += taken as u64;
+                match taken {
+                    0 => Phase::Sync { kind, file, output },
+                    _ => Phase::Window {
+                        kind,
+                        file,
+                        output,
+                        done: done + taken,
+                    },
                 }
             }
             Phase::Sync { kind, file, output } => {
@@ -348,10 +381,10 @@ impl Engine {
 
     fn flush_edit(&self, job: &mut FlushJob) -> Result<()> {
         let generation = job.generation.handle();
-        let mut changes = vec![
-            Change::NextGeneration(generation.number + 1),
-            Change::FlushedThrough(generation.last_sequence()),
-        ];
+        // These two, the spare log and its number, the dropped log, and a segment or two.
+        let mut changes = Vec::with_capacity(5 + job.outputs.len());
+        changes.push(Change::NextGeneration(generation.number + 1));
+        changes.push(Change::FlushedThrough(generation.last_sequence()));
         changes.extend(
             job.outputs
                 .iter()
@@ -366,7 +399,7 @@ impl Engine {
         changes.push(Change::DropLog {
             number: generation.log_number,
         });
-        self.edit_manifest(&changes)
+        self.edit_manifest_with(|_| changes)
     }
 
     /// One synced edit; rolls the manifest when it has grown. A failed write or sync poisons; `NoSpace`
@@ -422,8 +455,15 @@ impl Engine {
             outputs,
             spare,
             spare_missing,
+            window_entries,
             ..
         } = job;
+        let records = outputs.iter().map(|output| output.meta.counts.records);
+        // Before anybody finds the runs: the table covers all runs of every version.
+        self.publish_window(
+            generation.handle().number,
+            records.sum::<u64>() == window_entries,
+        );
         let mut segments = Vec::new();
         for output in outputs {
             let meta = self.named_meta(&output.meta);
@@ -455,9 +495,9 @@ impl Engine {
         }
         for (segment, filter) in segments {
             if let Some(filter) = filter {
-                let version = self.version.load();
-                let filter = Arc::new(filter);
-                let (_, freed) = self.residency.lock().admit(&version, &segment, filter);
+                let mut residency = self.residency.lock();
+                let (version, counted) = (self.version.load(), self.counters.sampled.get());
+                let freed = residency.admit(&version, &segment, Arc::new(filter), counted);
                 self.counters.filter_frees.add(freed);
             }
         }
@@ -537,6 +577,7 @@ impl Engine {
             }
         }
         job.phase = Phase::Begin(0);
+        job.window_entries = 0;
         self.maintenance.lock().flush_retry_at = Some(self.retry_time());
     }
 }

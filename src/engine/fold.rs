@@ -27,11 +27,13 @@ use std::ops::Range;
 use crate::engine::Engine;
 pub(crate) use crate::engine::fold_job::FoldJob;
 use crate::engine::fold_job::{Choice, Phase, overlaps};
+use crate::engine::residency::arrivals_of;
 use crate::engine::version::{Folded, Part, Run};
 use crate::env::{FileName, io};
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Entry, LOCATION_BITS, PackedEntry, UNIT_BYTES};
 use crate::manifest::Change;
+use crate::segment::writer::FILTER_BITS_DEFAULT;
 use crate::segment::{
     PageKeeper, PartBuffers, PartPlan, PartWriter, ReadCounts, Segment, SegmentIdentity,
     SegmentSummary,
@@ -44,7 +46,7 @@ use crate::types::KeyHash;
 const OLD_SEGMENTS: usize = 64;
 
 /// Filter alternatives of younger runs, in bits a key.
-const FILTER_BITS_YOUNG: [u16; 2] = [12, 16];
+const FILTER_BITS_YOUNG: [u16; 2] = FILTER_BITS_DEFAULT;
 
 /// Of older ones.
 const FILTER_BITS_OLD: [u16; 3] = [4, 8, 12];
@@ -282,7 +284,6 @@ impl Engine {
         let name = FileName::run(number);
         let (generation_lo, generation_hi) = job.generations();
         let metas = || job.segments.iter().map(|segment| segment.meta().counts);
-        let young = job.segments.len() < OLD_SEGMENTS;
         let plan = PartPlan {
             identity: SegmentIdentity {
                 family_id: self.family_id,
@@ -298,10 +299,7 @@ impl Engine {
             hash_bits: self.hasher.hash_bits(),
             prefix_bits: job.prefix_bits,
             ordinal_bits: job.ordinal_bits,
-            filter_bits: match young {
-                true => FILTER_BITS_YOUNG.to_vec(),
-                false => FILTER_BITS_OLD.to_vec(),
-            },
+            filter_bits: folded_filter_bits(job.segments.len()).to_vec(),
         };
         let create = || io::uninterrupted(|| self.env.vfs.create_new(name));
         let file = self
@@ -501,6 +499,11 @@ impl Engine {
             parts: parts.collect(),
             segments,
         }));
+        // What one of the old runs was asked the new one will be.
+        let arrivals = choice.replaced.iter().map(arrivals_of).max().unwrap_or(0);
+        for part in run.parts() {
+            part.add_arrivals(arrivals / run.parts().len() as u64);
+        }
         {
             let registry = self.registry.lock();
             let version = self.version.load().with_folded(&choice.replaced, run);
@@ -510,9 +513,11 @@ impl Engine {
             }
         }
         {
+            // Each part of an old run goes before anything is loaded for the new one.
             let mut residency = self.residency.lock();
             let old = choice.replaced.iter().flat_map(Run::parts);
-            old.for_each(|part| residency.free(part));
+            let freed = old.filter(|part| residency.leave(part)).count();
+            self.counters.filter_frees.add(freed as u64);
         }
         self.counters.folds.add(1);
         let mut maintenance = self.maintenance.lock();
@@ -576,6 +581,22 @@ impl Engine {
 enum Step {
     Goes(Box<PartWriter>, Range<u64>, u64),
     Ended(Box<SegmentSummary>),
+}
+
+/// The filter alternatives of a folded run of so many segments.
+const fn folded_filter_bits(segments: usize) -> &'static [u16] {
+    match segments < OLD_SEGMENTS {
+        true => &FILTER_BITS_YOUNG,
+        false => &FILTER_BITS_OLD,
+    }
+}
+
+/// The filter alternatives that a run's parts have, in bits a key.
+pub(crate) fn filter_bits_of(run: &Run) -> &'static [u16] {
+    match run.level() {
+        0 => &FILTER_BITS_DEFAULT,
+        _ => folded_filter_bits(run.segments().len()),
+    }
 }
 
 /// Whether stored bytes are not as they were written.

@@ -32,8 +32,10 @@ pub enum Job {
     SpareLog,
     /// Remove a file that no manifest names.
     Unlink,
-    /// Load the newest segment's filter that is missing.
+    /// Plan which filters are to be in memory, free one, or load one.
     LoadFilter,
+    /// Fill the window table from the indexes of segments that were sealed before the opening.
+    FillWindow,
     /// Write the manifest anew because it has grown.
     RollManifest,
     /// Make one index of the oldest runs of a level, or a damaged one again; or go on with it.
@@ -62,6 +64,7 @@ pub(crate) struct Maintenance {
     pub unlinks: VecDeque<FileName>,
     pub unlink_retry_at: Option<Duration>,
     pub filter_retry_at: Option<Duration>,
+    pub window_retry_at: Option<Duration>,
     pub roll_wanted: bool,
     pub roll_retry_at: Option<Duration>,
     pub folds: FoldQueue,
@@ -103,7 +106,8 @@ impl Engine {
         }
         let retire = self.can_retire();
         let spare = self.spare_wanted();
-        let filter = self.filter_wanted().is_some();
+        let filter = self.filter_wanted();
+        let window = self.window_fills();
         let fold = self.fold_wanted();
         let maintenance = self.maintenance.lock();
         let due = |at: Option<Duration>| at.is_none_or(|at| at <= now);
@@ -123,6 +127,9 @@ impl Engine {
         }
         if filter && due(maintenance.filter_retry_at) {
             jobs.push(Job::LoadFilter);
+        }
+        if window && due(maintenance.window_retry_at) {
+            jobs.push(Job::FillWindow);
         }
         if maintenance.roll_wanted && !poisoned && due(maintenance.roll_retry_at) {
             jobs.push(Job::RollManifest);
@@ -146,6 +153,7 @@ impl Engine {
             maintenance.spare_retry_at,
             maintenance.unlink_retry_at,
             maintenance.filter_retry_at,
+            maintenance.window_retry_at,
             maintenance.roll_retry_at,
             maintenance.fold_retry_at,
         ]
@@ -159,6 +167,7 @@ impl Engine {
     pub fn run(&self, job: Job, quantum: u32) -> Result<Progress> {
         let _gate = self.gate.read();
         self.check_open("maintenance")?;
+        self.look_at_pressure();
         if !self.maintenance.lock().busy.insert(job) {
             return Ok(Progress::Nothing);
         }
@@ -173,7 +182,8 @@ impl Engine {
     }
 
     fn run_job(&self, job: Job, quantum: u32) -> Result<Progress> {
-        let writes = !matches!(job, Job::Commit | Job::Retire | Job::LoadFilter);
+        let reads = matches!(job, Job::LoadFilter | Job::FillWindow);
+        let writes = !reads && !matches!(job, Job::Commit | Job::Retire);
         if let Some(cause) = self.poison.get().filter(|_| writes) {
             return Err(cause.clone());
         }
@@ -195,7 +205,8 @@ impl Engine {
             }
             Job::SpareLog => self.run_spare(),
             Job::Unlink => self.run_unlink(),
-            Job::LoadFilter => self.run_load_filter(),
+            Job::LoadFilter => self.run_load_filter(quantum),
+            Job::FillWindow => self.run_fill_window(quantum),
             Job::RollManifest => self.run_roll(),
             Job::Fold => self.run_fold(quantum),
         }
@@ -308,16 +319,18 @@ impl Engine {
         Ok(Progress::Finished)
     }
 
-    fn run_load_filter(&self) -> Result<Progress> {
+    fn run_load_filter(&self, quantum: u32) -> Result<Progress> {
         self.maintenance.lock().filter_retry_at = None;
-        let Some(segment) = self.filter_wanted() else {
-            return Ok(Progress::Nothing);
-        };
-        if let Err(error) = self.load_filter(&segment) {
+        self.filter_step(quantum).inspect_err(|_| {
             self.maintenance.lock().filter_retry_at = Some(self.retry_time());
-            return Err(error);
-        }
-        Ok(Progress::Finished)
+        })
+    }
+
+    fn run_fill_window(&self, quantum: u32) -> Result<Progress> {
+        self.maintenance.lock().window_retry_at = None;
+        self.fill_window(quantum).inspect_err(|_| {
+            self.maintenance.lock().window_retry_at = Some(self.retry_time());
+        })
     }
 
     fn run_roll(&self) -> Result<Progress> {
@@ -422,9 +435,4 @@ impl Work for EngineWork {
             engine.poison(&Error::new(ErrorKind::Io, "maintenance", detail));
         }
     }
-}
-
-/// Whether a writer may wait for this to pass.
-pub(crate) fn may_pass(kind: &ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Busy { .. } | ErrorKind::NoSpace)
 }

@@ -14,14 +14,16 @@
 //! * `loom_a_pin_and_the_retirement_never_miss_each_other`: bound and version read before the registry
 //!   lock is taken; a retirement that looks at no pin.
 //!
+//! `loom_who_waits_for_memory_comes_through` was not tried against such changes yet.
+//!
 //! Not seen by them: a leader that calls the next one before it lets the leader lock go; `visible` stored
 //! before the memtable publishes (its records can be found from the append on).
 
 use crate::engine::jobs::Job;
-use crate::env::Env;
+use crate::env::{Driver, DriverHandle, Env, IoResult, Work};
 use crate::sync::Arc;
 use crate::sync::loom_tests::{Parking, explore};
-use crate::{Batch, Durability, Keyspace, KeyspaceOptions, Options, Store};
+use crate::{Background, Batch, Durability, Keyspace, KeyspaceOptions, Options, Store};
 
 const KEY: &[u8] = b"key";
 
@@ -30,7 +32,7 @@ fn store() -> (Store, Keyspace) {
     let mut env = Env::in_memory();
     env.clock = Arc::new(Parking);
     env.driver = None;
-    let options = Options::tiny().seal_records(4);
+    let options = Options::tiny().seal_records(4).window_bytes(0);
     let store = Store::open_with(env, options).expect("opens");
     let records = store
         .keyspace("records", KeyspaceOptions::mutable())
@@ -169,5 +171,54 @@ fn loom_a_pin_and_the_retirement_never_miss_each_other() {
         assert_eq!(store.audit().memory.pinned_bytes, 0);
         assert_eq!(see(&records), 2);
         seen.saw(bound as usize - 1);
+    });
+}
+
+/// Threads that never come: who waits does all the jobs.
+#[derive(Debug)]
+struct Nobody;
+
+impl Driver for Nobody {
+    fn start(&self, _: usize, _: Arc<dyn Work>) -> IoResult<Box<dyn DriverHandle>> {
+        Ok(Box::new(Self))
+    }
+}
+
+impl DriverHandle for Nobody {
+    fn join(&self) {}
+}
+
+#[test]
+fn loom_who_waits_for_memory_comes_through() {
+    explore("waiting writers", 1, 2, |seen| {
+        let mut env = Env::in_memory();
+        env.clock = Arc::new(Parking);
+        env.driver = Some(Arc::new(Nobody));
+        let options = Options::tiny()
+            .pinned_generations_max(0)
+            .background(Background::Threads(1));
+        let store = Store::open_with(env, options).expect("opens");
+        let records = store
+            .keyspace("records", KeyspaceOptions::mutable())
+            .expect("creates");
+        let mut snapshots = Vec::new();
+        for _ in 0..2 {
+            put(&records, "1");
+            snapshots.push(store.snapshot().expect("a snapshot"));
+            put(&records, "2");
+            store.seal().expect("seals");
+            store.drain().expect("drains");
+        }
+        let writers = ["7", "8"].map(|value| {
+            let there = records.clone();
+            loom::thread::spawn(move || put(&there, value))
+        });
+        drop(snapshots);
+        let [first, second] = writers.map(|writer| writer.join().expect("ends"));
+        assert_eq!(first + second, 5 + 6);
+        let stalled = store.stats().stalled;
+        assert_eq!(stalled.waiting, 0);
+        assert_eq!(see(&records), if first > second { 7 } else { 8 });
+        seen.saw(usize::from(stalled.writes > 0));
     });
 }

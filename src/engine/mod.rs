@@ -7,9 +7,9 @@
 //!  version <--- install --- flush jobs: segment, sync, sync_dir, one manifest edit
 //! ```
 //!
-//! Locks, in the order in which they may be taken: leader, flush, fold, manifest, commit, registry,
-//! residency, region. Only leader, flush, fold and manifest are held during I/O, and no reader takes one
-//! of those.
+//! Locks, in the order in which they may be taken: leader, flush, fold, filters, fill, manifest, commit,
+//! registry, residency, pressure, region, the window's. Only leader, flush, fold, filters, fill and manifest are
+//! held during I/O, and no reader takes one of those.
 //!
 //! Poison: the first failed log or manifest write or sync, and the first failed directory sync, is kept;
 //! from then on nothing is written, installed or unlinked, and every write answers with it.
@@ -20,6 +20,8 @@ pub(crate) mod commit;
 #[cfg(test)]
 mod commit_tests;
 pub(crate) mod counters;
+pub(crate) mod explain;
+pub(crate) mod filter_job;
 pub(crate) mod flush;
 pub(crate) mod fold;
 mod fold_job;
@@ -27,16 +29,20 @@ pub(crate) mod jobs;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub(crate) mod open;
+pub(crate) mod pressure;
 pub(crate) mod read;
 pub(crate) mod recovery;
 pub(crate) mod registry;
 pub(crate) mod residency;
+pub(crate) mod scratch;
 pub(crate) mod sizes;
 pub(crate) mod states;
 pub(crate) mod submit;
 pub(crate) mod ticket;
 pub(crate) mod verify;
 pub(crate) mod version;
+pub(crate) mod waiting;
+pub(crate) mod window;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -45,21 +51,27 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log::LogIdentity;
 use crate::manifest::{KeyspaceEntry, ManifestWriter};
 use crate::memory::{Permit, Region};
+use crate::memory_stats::Accepted;
 use crate::memtable::{Memtable, MemtableOptions, MemtableWriter};
 use crate::options::Settings;
 use crate::segment::{FileTable, SegmentParameters};
 use crate::stats::OpenReport;
 use crate::sync::{Arc, ArcSwap, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, Signal};
 use crate::types::{Hasher, KeyspaceId, KeyspaceKind, Sequence};
+use crate::window::Window;
 
 use commit::{Leader, Queued};
 use counters::Counters;
+use filter_job::FilterSlot;
 use flush::FlushSlot;
 use fold::FoldSlot;
 use jobs::Maintenance;
+use pressure::PressureState;
 use registry::Registry;
 use residency::Residency;
+use scratch::ScratchPool;
 use version::{Generation, Version};
+use window::FillJob;
 
 /// Sizes that follow from the options, fixed at open.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +84,8 @@ pub(crate) struct Sizes {
     pub log_bytes: u64,
     /// Region bytes reserved for the flush.
     pub scratch_bytes: u64,
+    /// Region bytes that stay whatever the memory pressure: with them every write comes through.
+    pub floor_bytes: u64,
     /// The most bytes of records in a segment.
     pub segment_bytes: u64,
 }
@@ -108,6 +122,10 @@ pub(crate) struct CommitState {
     /// The last sequence given out.
     pub issued: Sequence,
     pub closing: bool,
+    /// Who waits for memory.
+    pub turns: waiting::Turns,
+    /// What got in and what did not, by keyspace.
+    pub accepted: Accepted,
 }
 
 /// The inner state that all handles of one store share.
@@ -132,7 +150,10 @@ pub(crate) struct Engine {
     pub fold: Mutex<FoldSlot>,
     pub commit: Mutex<CommitState>,
     pub registry: Mutex<Registry>,
+    pub filters: Mutex<FilterSlot>,
     pub residency: Mutex<Residency>,
+    pub window: Option<Window>,
+    pub fill: Mutex<Option<FillJob>>,
     pub maintenance: Mutex<Maintenance>,
     pub keyspaces: Mutex<BTreeMap<String, KeyspaceEntry>>,
     /// Held while a keyspace is being created, so that it is created once.
@@ -147,14 +168,17 @@ pub(crate) struct Engine {
     pub next_number: AtomicU64,
     pub poison: OnceLock<Error>,
     pub closed: AtomicBool,
-    /// Raised when a generation retires or a spare log is made, or the store fails or closes. Not when
-    /// others give memory back otherwise: see `Store::write`.
+    /// Raised when a generation retires, a spare log is made, a pin goes, a writer no longer waits, or the
+    /// store fails or closes. Not when others give memory back otherwise: see `waiting`.
     pub progress: Signal,
     /// Raised when a quantum of a job has ended.
     pub stepped: Signal,
     /// Raised when a job may have become runnable.
     pub work: Arc<jobs::WorkSignal>,
     pub counters: Counters,
+    pub pressure: PressureState,
+    /// Memory that writes use again.
+    pub scratch: ScratchPool,
     pub lock: Mutex<Option<Box<dyn LockGuard>>>,
     /// Held for reading by every job's quantum: closing waits for it.
     pub gate: RwLock<()>,

@@ -17,12 +17,15 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::engine::commit::Leader;
 use crate::engine::counters::Counters;
+use crate::engine::filter_job::FilterSlot;
 use crate::engine::flush::FlushSlot;
 use crate::engine::fold::FoldSlot;
 use crate::engine::jobs::{Maintenance, WorkSignal};
+use crate::engine::pressure::PressureState;
 use crate::engine::recovery::Recovered;
 use crate::engine::registry::Registry;
 use crate::engine::residency::{FILTER_BITS_RESIDENT, Residency};
+use crate::engine::scratch::ScratchPool;
 use crate::engine::version::{Run, Version};
 use crate::engine::{CommitState, Engine, Sizes, sizes};
 use crate::env::{
@@ -32,17 +35,28 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log;
 use crate::manifest::{self, LogEntry, ManifestState, ManifestWriter};
 use crate::memory::{Owner, Region};
-use crate::options::Settings;
+use crate::options::{ReadMode, Settings};
 use crate::segment::{FileTable, PackedMeta, Segment, SegmentParameters};
 use crate::stats::OpenReport;
 use crate::sync::{
     Arc, ArcSwap, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, Signal, StaticU64,
 };
 use crate::types::{HASH_BITS, Hasher, KeyspaceKind};
+use crate::window::Window;
 
 /// How far a file's number can be ahead of the manifest's next one. An opening that goes on adds to the
 /// manifest with every few files that it makes, and one that fails makes few.
 const NUMBERS_AHEAD_MAX: u64 = 1 << 32;
+
+/// How many files may be mapped. Half of what the system allows is left to libraries, stacks and the
+/// memory of filters.
+fn mappings_max(env: &Env, settings: &Settings) -> u64 {
+    match (settings.read_mode, u64::from(settings.mappings_max)) {
+        (ReadMode::Pread, _) => 0,
+        (ReadMode::Mmap, 0) => env.vfs.mapping_limit() / 2,
+        (ReadMode::Mmap, most) => most.min(env.vfs.mapping_limit() / 2),
+    }
+}
 
 /// Openings of this process so far: tells handles of one from those of another.
 static OPENINGS: StaticU64 = StaticU64::new(1);
@@ -66,6 +80,7 @@ impl Engine {
         leave_out_foreign(&mut listing, state.next_number);
         validate(&env, &state, &listing)?;
         let mut engine = Self::idle(env, settings, sizes, &state, lock)?;
+        engine.check_filter_budget()?;
         engine.report.created = created;
         engine.report.manifest_cut_bytes = cut_bytes;
         if engine.settings.read_only {
@@ -74,6 +89,23 @@ impl Engine {
             engine.open_for_writing(state, &listing)?;
         }
         Ok(Arc::new(engine))
+    }
+
+    /// Refuses a policy that the budget does not cover.
+    fn check_filter_budget(&self) -> Result<()> {
+        let residency = self.residency.lock();
+        let limit = residency.budget_bytes();
+        match residency.needed_bytes(&self.version.load()) {
+            Some(needed) if needed > limit => {
+                let detail = "filter_budget_bytes: filter_policy All needs room for every filter";
+                Err(Error::new(
+                    ErrorKind::TooLarge { needed, limit },
+                    "open",
+                    detail,
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The engine of `state` with nothing in memory yet.
@@ -110,7 +142,9 @@ impl Engine {
             token: OPENINGS.fetch_add(1, Ordering::Relaxed),
             parameters,
             scan_region: Region::new(settings.scan_bytes, settings.chunk_bytes),
-            files: Arc::new(FileTable::new(env.vfs.clone(), limit)),
+            files: Arc::new(
+                FileTable::new(env.vfs.clone(), limit).with_mappings(mappings_max(&env, &settings)),
+            ),
             leader: Mutex::new(Leader::new()),
             manifest: Mutex::new(None),
             flush: Mutex::new(FlushSlot::default()),
@@ -124,9 +158,19 @@ impl Engine {
                 next_generation: state.next_generation,
                 issued: state.flushed_through,
                 closing: false,
+                turns: Default::default(),
+                accepted: Default::default(),
             }),
             registry: Mutex::new(Registry::default()),
-            residency: Mutex::new(Residency::new(settings.filter_budget_bytes)),
+            window: Window::new(settings.window_bytes, sizes.segment_bytes),
+            fill: Mutex::new(None),
+            filters: Mutex::new(FilterSlot::default()),
+            residency: Mutex::new(Residency::new(
+                settings.filter_policy,
+                settings.filter_budget_bytes,
+                settings.filter_sample_bits,
+                version.runs.iter().any(|runs| !runs.is_empty()),
+            )),
             maintenance: Mutex::new(Maintenance::default()),
             keyspaces: Mutex::new(
                 state
@@ -146,6 +190,8 @@ impl Engine {
             progress: Signal::new(),
             stepped: Signal::new(),
             work: Arc::new(WorkSignal::default()),
+            pressure: PressureState::default(),
+            scratch: ScratchPool::default(),
             counters: Counters::default(),
             lock: Mutex::new(Some(lock)),
             gate: RwLock::new(()),
@@ -319,7 +365,7 @@ impl Engine {
             }
             if let Some(filter) = output.filter {
                 let residency = self.residency.get_mut();
-                residency.admit(&version, &segment, Arc::new(filter));
+                residency.admit(&version, &segment, Arc::new(filter), 0);
             }
         }
         {
@@ -336,6 +382,7 @@ impl Engine {
             *self.leader.get_mut() = log.leader();
         }
         self.version.store(Arc::new(version));
+        self.start_window();
         for counter in [&self.issued, &self.visible, &self.durable] {
             counter.store(recovered.through, Ordering::Release);
         }

@@ -23,7 +23,7 @@ use crate::log::{
     Tail, record,
 };
 use crate::manifest::{KeyspaceEntry, LogEntry, ManifestState};
-use crate::memory::Owner;
+use crate::memory::{Caller, Owner};
 use crate::memtable::{BatchShape, Memtable, Op};
 use crate::segment::SegmentWriter;
 use crate::stats::Cut;
@@ -251,7 +251,10 @@ impl Engine {
         else {
             return Ok(false);
         };
-        let Ok(mut permit) = self.region.try_acquire(needed, Owner::Open) else {
+        let Ok(mut permit) = self
+            .region
+            .try_acquire_for(Caller::Recovery, needed, Owner::Open)
+        else {
             return Ok(false);
         };
         let sequence = frame.header.sequence;
@@ -271,7 +274,10 @@ impl Engine {
         let mut options = self.memtable_options(recovered.next_generation);
         options.records_max = options.records_max.max(records);
         let base = Memtable::base_bytes(&self.region, &options);
-        let mut permit = self.region.try_acquire(base, Owner::Open).ok()?;
+        let mut permit = self
+            .region
+            .try_acquire_for(Caller::Recovery, base, Owner::Open)
+            .ok()?;
         let (memory, writer) = Memtable::create(&options, &mut permit).ok()?;
         let (number, after) = (recovered.next_generation, recovered.through);
         // The number of the log that it is going to be copied to, should it stay open.

@@ -150,6 +150,7 @@ pub(crate) fn of(settings: &Settings) -> Result<Sizes> {
         batch_bytes_max,
         log_bytes: (LOG_HEADER_BYTES + frames + SEAL_FRAME_BYTES).next_multiple_of(4096),
         scratch_bytes: plan.scratch(most),
+        floor_bytes: plan.total(most).min(settings.write_region_bytes),
         segment_bytes: plan.segment(most),
     })
 }

@@ -4,14 +4,16 @@
 //! outside the commit lock, where segments may be read; then under the lock against what was submitted
 //! since, from memory alone. If the second look changes the verdict of an operation, or what it would
 //! have to look at has left memory, submit starts over; from the third time on it holds retirement off,
-//! so that it ends.
+//! so that it ends. Who may take memory while others wait for it is `waiting`'s affair.
 
 use crate::batch::{Batch, Expected, Limits, Prepared, PreparedOp};
 use crate::engine::commit::{CommitFrame, Queued};
 use crate::engine::read::{Hit, Reach};
+use crate::engine::scratch::Scratch;
 use crate::engine::states;
 use crate::engine::ticket::TicketState;
 use crate::engine::version::Generation;
+use crate::engine::waiting::{Denied, StallCause};
 use crate::engine::{CommitState, Engine, OpenGeneration};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{FRAME_HEADER_BYTES, record};
@@ -19,7 +21,7 @@ use crate::memory::{Owner, Permit};
 use crate::memtable::{BatchShape, Detached, Memtable, MemtableWriter, Op, Refusal};
 use crate::options::Durability;
 use crate::sync::{Arc, MutexGuard, Ordering};
-use crate::types::{RecordKind, Sequence};
+use crate::types::{RecordKind, Sequence, emptied};
 
 /// After how many starts retirement is held off.
 const STARTS_BEFORE_HOLD: u32 = 2;
@@ -30,27 +32,33 @@ pub(crate) struct Asked {
     pub durability: Durability,
     /// It waits for the ticket, and leads the queue if nobody does.
     pub attended: bool,
+    /// Its place among those who wait for memory, if it has one.
+    pub place: Option<u64>,
 }
 
+/// What a submit comes to.
+pub(crate) type Submitted<T> = std::result::Result<T, Denied>;
+
 impl Asked {
-    fn ticket(self) -> Arc<TicketState> {
-        match self.attended {
-            true => TicketState::attended(),
-            false => TicketState::new(),
+    fn ticket(self, engine: &Engine) -> Arc<TicketState> {
+        let ticket = engine.scratch.take_ticket();
+        if self.attended {
+            ticket.attend();
         }
+        ticket
     }
 }
 
 /// What the newest record of a checked key said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Verdict {
+pub(crate) struct Verdict {
     /// 0 when the key was never written.
     sequence: Sequence,
     outcome: Outcome,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+pub(crate) enum Outcome {
     /// No value: the put goes ahead.
     Free,
     /// The expected value is there.
@@ -95,38 +103,68 @@ impl Drop for Hold<'_> {
 
 impl Engine {
     /// Runs the batch's closures and folds its operations.
-    pub fn prepare<'a>(&self, batch: Batch<'a>) -> Result<Prepared<'a>> {
+    pub fn prepare<'a>(&self, batch: Batch<'a>, scratch: &mut Scratch) -> Result<Prepared<'a>> {
         self.check_writable("submit")?;
-        batch.prepare(&Limits {
+        let limits = Limits {
             hasher: *self.hasher,
             store: self.token,
             key_bytes_max: self.settings.key_bytes_max,
             records_max: self.settings.batch_records_max,
             frame_bytes_max: self.sizes.batch_bytes_max,
-        })
+        };
+        batch.prepare(&limits, scratch)
     }
 
     /// Gives the batch a place in the queue, or refuses it without effect. The caller waits for an
     /// `attended` ticket; any other is the background job's.
-    pub fn submit(&self, prepared: &Prepared<'_>, asked: Asked) -> Result<Arc<TicketState>> {
+    pub fn submit(
+        &self,
+        prepared: &Prepared<'_>,
+        asked: Asked,
+        scratch: &mut Scratch,
+    ) -> Submitted<Arc<TicketState>> {
         self.check_writable("submit")?;
+        self.look_at_pressure();
         let mut hold = None;
         for start in 0u32.. {
             if start == STARTS_BEFORE_HOLD {
                 hold = Some(Hold::take(self));
             }
-            let check = self.first_look(prepared)?;
-            let frame = Frame::of(prepared, &check);
-            let detached = self.encode_outside(&frame)?;
-            match self.enqueue(prepared, &check, frame, detached, asked)? {
-                Enqueued::Done(ticket) => {
+            let check = self.first_look(prepared, std::mem::take(&mut scratch.verdicts))?;
+            let frame = Frame::of(prepared, &check, emptied(std::mem::take(&mut scratch.ops)));
+            let enqueued = self.encode_outside(&frame, asked).map(|detached| {
+                let large = detached.is_some();
+                let memories = &mut scratch.memories;
+                (
+                    large,
+                    self.enqueue(prepared, &check, &frame, detached, asked, memories),
+                )
+            });
+            scratch.ops = emptied(frame.ops);
+            scratch.verdicts = check.verdicts;
+            let (large, enqueued) = match enqueued {
+                Ok(enqueued) => enqueued,
+                Err(denied) => (false, Err(denied)),
+            };
+            match enqueued {
+                Err(denied) => {
+                    if denied.cause.is_some() {
+                        self.count_refusal(prepared);
+                    }
+                    if large && asked.place.is_none() {
+                        // Somebody may have begun to wait since for what this one has just given back.
+                        self.progress.raise();
+                    }
+                    return Err(denied);
+                }
+                Ok(Enqueued::Done(ticket)) => {
                     drop(hold);
                     if !ticket.is_attended() {
                         self.work.0.raise();
                     }
                     return Ok(ticket);
                 }
-                Enqueued::Changed => self.counters.submit_restarts.add(1),
+                Ok(Enqueued::Changed) => self.counters.submit_restarts.add(1),
             }
         }
         unreachable!("the loop returns")
@@ -142,8 +180,19 @@ impl Engine {
         let asked = Asked {
             durability,
             attended: true,
+            place: None,
         };
         Ok(self.barrier(&mut commit, needs, Ok(needs), asked))
+    }
+
+    /// Counts a refused batch for each keyspace in it; its operations are in their order.
+    fn count_refusal(&self, prepared: &Prepared<'_>) {
+        let accepted = &mut self.commit.lock().accepted;
+        for same in prepared.ops.chunk_by(|a, b| a.keyspace == b.keyspace) {
+            if let Some(op) = same.first() {
+                accepted.refuse(op.keyspace);
+            }
+        }
     }
 
     fn check_accepting(&self, commit: &CommitState) -> Result<()> {
@@ -160,10 +209,11 @@ impl Engine {
         }
     }
 
-    fn first_look(&self, prepared: &Prepared<'_>) -> Result<Check> {
+    fn first_look(&self, prepared: &Prepared<'_>, mut verdicts: Vec<Verdict>) -> Result<Check> {
         // The position is read first: all that was submitted up to it is found below.
         let position = self.issued.load(Ordering::Acquire);
-        let mut verdicts = vec![UNCHECKED; prepared.ops.len()];
+        verdicts.clear();
+        verdicts.resize(prepared.ops.len(), UNCHECKED);
         if prepared.ops.iter().all(|op| op.expected.is_none()) {
             return Ok(Check { verdicts, position });
         }
@@ -185,32 +235,35 @@ impl Engine {
     }
 
     /// Frames larger than a chunk are encoded before the lock, into chunks of their own.
-    fn encode_outside(&self, frame: &Frame<'_, '_>) -> Result<Option<Detached>> {
+    fn encode_outside(&self, frame: &Frame<'_, '_>, asked: Asked) -> Submitted<Option<Detached>> {
         if frame.payload_len <= u64::from(self.settings.chunk_bytes) || frame.ops.is_empty() {
             return Ok(None);
         }
         let shape = BatchShape::of(self.settings.chunk_bytes, &frame.ops).map_err(refused)?;
         let needed = shape.chunks_fresh() * u64::from(self.settings.chunk_bytes);
+        self.check_turn(&self.commit.lock(), asked.place, needed)?;
         let mut permit = self
             .region
             .try_acquire(needed, Owner::Reserved)
-            .map_err(|shortage| self.busy(shortage.needed, shortage.free))?;
-        Detached::encode(&frame.ops, &mut permit)
-            .map(Some)
-            .map_err(refused)
+            .map_err(|shortage| self.short_of_memory(shortage.needed, shortage.free))?;
+        let detached = Detached::encode(&frame.ops, &mut permit).map_err(refused)?;
+        Ok(Some(detached))
     }
 
     fn enqueue(
         &self,
         prepared: &Prepared<'_>,
         check: &Check,
-        frame: Frame<'_, '_>,
+        frame: &Frame<'_, '_>,
         detached: Option<Detached>,
         asked: Asked,
-    ) -> Result<Enqueued> {
+        memories: &mut Vec<Arc<Memtable>>,
+    ) -> Submitted<Enqueued> {
         let mut commit = self.commit.lock();
         self.check_accepting(&commit)?;
-        if !self.second_look(prepared, check) {
+        let stands = self.second_look(prepared, check, memories);
+        memories.clear();
+        if !stands {
             return Ok(Enqueued::Changed);
         }
         let conflicts = check
@@ -232,18 +285,23 @@ impl Engine {
             let ticket = self.barrier(&mut commit, newest, Ok(newest), asked);
             return Ok(Enqueued::Done(ticket));
         }
-        self.append(&mut commit, &frame, detached, asked)
+        self.append(&mut commit, frame, detached, asked)
             .map(Enqueued::Done)
     }
 
-    /// Whether the first look still stands, from memory alone.
-    fn second_look(&self, prepared: &Prepared<'_>, check: &Check) -> bool {
+    /// Whether the first look still stands, from memory alone. `memories` is an empty list.
+    fn second_look(
+        &self,
+        prepared: &Prepared<'_>,
+        check: &Check,
+        memories: &mut Vec<Arc<Memtable>>,
+    ) -> bool {
         if prepared.ops.iter().all(|op| op.expected.is_none()) {
             return true;
         }
-        let Some(memories) = self.memories_after(check.position) else {
+        if !self.memories_after(check.position, memories) {
             return false;
-        };
+        }
         prepared
             .ops
             .iter()
@@ -263,22 +321,26 @@ impl Engine {
             })
     }
 
-    /// The memtables, newest first, of all generations that took commits after `position`; `None` if one
+    /// Lists the memtables, newest first, of all generations that took commits after `position`; false if one
     /// has left memory. Installed generations that still linger count: no list misses one, because both
     /// lists change under the registry lock.
-    fn memories_after(&self, position: Sequence) -> Option<Vec<Arc<Memtable>>> {
+    fn memories_after(&self, position: Sequence, memories: &mut Vec<Arc<Memtable>>) -> bool {
         let registry = self.registry.lock();
         if self.retired_through.load(Ordering::Acquire) > position {
-            return None;
+            return false;
         }
         let version = self.version.load();
         let all = version
             .generations
             .iter()
             .chain(registry.lingering.iter().rev());
-        all.filter(|generation| generation.last_sequence() > position)
-            .map(|generation: &Arc<Generation>| generation.memory().clone())
-            .collect()
+        for generation in all.filter(|generation| generation.last_sequence() > position) {
+            match generation.memory().as_ref() {
+                Some(memory) => memories.push(memory.clone()),
+                None => return false,
+            }
+        }
+        true
     }
 
     /// Appends the frame to the open generation, sealing and opening one where the limits say so. All
@@ -289,9 +351,10 @@ impl Engine {
         frame: &Frame<'_, '_>,
         detached: Option<Detached>,
         asked: Asked,
-    ) -> Result<Arc<TicketState>> {
+    ) -> Submitted<Arc<TicketState>> {
         let records = frame.ops.len() as u64;
         let bytes = frame.frame_bytes();
+        self.check_turn(commit, asked.place, bytes)?;
         let fits = commit
             .open
             .as_ref()
@@ -299,7 +362,7 @@ impl Engine {
         let fresh = if fits {
             None
         } else {
-            Some(self.prepare_generation(commit)?)
+            Some(self.prepare_generation(commit, bytes)?)
         };
         let permit = self.permit_for(commit.open.as_ref(), fresh.as_ref(), frame, &detached);
         let mut permit = match permit {
@@ -314,7 +377,7 @@ impl Engine {
         }
         let sequence = commit.issued + 1;
         let Some(open) = commit.open.as_mut() else {
-            return Err(Error::new(ErrorKind::Io, "submit", "no open generation"));
+            return Err(Error::new(ErrorKind::Io, "submit", "no open generation").into());
         };
         let appended = match detached {
             Some(detached) => open
@@ -329,7 +392,7 @@ impl Engine {
         open.records += records;
         open.bytes += bytes;
         open.handle.set_last_sequence(sequence);
-        let ticket = asked.ticket();
+        let ticket = asked.ticket(self);
         let queued = Queued::Commit(CommitFrame {
             sequence,
             memory: open.memory.clone(),
@@ -341,6 +404,10 @@ impl Engine {
             ticket: ticket.clone(),
         });
         commit.queue.push_back(queued);
+        for op in &frame.ops {
+            let record_bytes = record::encoded_len(op.key.len(), op.value.len()) as u64;
+            commit.accepted.add(op.keyspace, record_bytes);
+        }
         commit.issued = sequence;
         self.issued.store(sequence, Ordering::Release);
         if self.is_full(commit.open.as_ref()) {
@@ -356,14 +423,14 @@ impl Engine {
         fresh: Option<&Fresh>,
         frame: &Frame<'_, '_>,
         detached: &Option<Detached>,
-    ) -> Result<Permit> {
+    ) -> Submitted<Permit> {
         let chunk_bytes = self.settings.chunk_bytes;
         let shape = BatchShape::of(chunk_bytes, &frame.ops).map_err(refused)?;
         let writer = fresh
             .map(|fresh| &fresh.writer)
             .or(open.map(|open| &open.writer));
         let Some(writer) = writer else {
-            return Err(self.busy(0, self.region.ledger().free_bytes()));
+            return Err(self.no_log(frame.frame_bytes()));
         };
         let mut needed = writer.cost_bytes(&shape).map_err(refused)?;
         if detached.is_some() {
@@ -372,7 +439,7 @@ impl Engine {
         }
         self.region
             .try_acquire(needed, Owner::Reserved)
-            .map_err(|shortage| self.busy(shortage.needed, shortage.free))
+            .map_err(|shortage| self.short_of_memory(shortage.needed, shortage.free))
     }
 
     fn fits(&self, open: &OpenGeneration, records: u64, bytes: u64) -> bool {
@@ -417,22 +484,29 @@ impl Engine {
         Ok(ticket)
     }
 
-    /// Takes memory and a spare log for a generation; nothing is visible yet.
-    fn prepare_generation(&self, commit: &mut CommitState) -> Result<Fresh> {
+    /// Takes memory and a spare log for a generation that begins with a frame of so many bytes; nothing is
+    /// visible yet.
+    fn prepare_generation(&self, commit: &mut CommitState, frame_bytes: u64) -> Submitted<Fresh> {
+        let options = self.memtable_options(commit.next_generation);
+        let base_bytes = Memtable::base_bytes(&self.region, &options);
+        let needed = base_bytes + frame_bytes;
+        self.check_pins(commit, needed)?;
         if commit.spares.is_empty() {
             return Err(match &commit.spare_failure {
-                Some(error) => error.clone(),
-                None => self.busy(0, self.region.ledger().free_bytes()),
+                Some(error) => Denied {
+                    error: error.clone(),
+                    cause: (*error.kind() == ErrorKind::NoSpace).then_some(StallCause::SpareLog),
+                },
+                None => self.no_log(needed),
             });
         }
-        let options = self.memtable_options(commit.next_generation);
         let mut permit = self
             .region
-            .try_acquire(Memtable::base_bytes(&self.region, &options), Owner::Open)
-            .map_err(|shortage| self.busy(shortage.needed, shortage.free))?;
+            .try_acquire(base_bytes, Owner::Open)
+            .map_err(|shortage| self.short_of_memory(shortage.needed, shortage.free))?;
         let (memory, writer) = Memtable::create(&options, &mut permit).map_err(refused)?;
         let Some(spare) = commit.spares.pop_front() else {
-            return Err(self.busy(0, self.region.ledger().free_bytes()));
+            return Err(self.no_log(needed));
         };
         Ok(Fresh {
             memory,
@@ -488,7 +562,7 @@ impl Engine {
         if satisfied {
             return TicketState::resolved(outcome);
         }
-        let ticket = asked.ticket();
+        let ticket = asked.ticket(self);
         commit.queue.push_back(Queued::Barrier {
             needs,
             outcome,
@@ -496,21 +570,6 @@ impl Engine {
             ticket: ticket.clone(),
         });
         ticket
-    }
-
-    /// Why there is no room, naming the pin that stands in the way if one does.
-    pub fn busy(&self, needed: u64, free: u64) -> Error {
-        self.counters.busy.add(1);
-        let pinned_by = self.blocking_pin();
-        Error::new(
-            ErrorKind::Busy {
-                needed,
-                free,
-                pinned_by,
-            },
-            "submit",
-            "nothing was changed",
-        )
     }
 }
 
@@ -547,11 +606,12 @@ struct Frame<'p, 'a> {
 }
 
 impl<'p, 'a> Frame<'p, 'a> {
-    fn of(prepared: &'p Prepared<'a>, check: &Check) -> Self {
+    /// The frame, its operations in an empty list.
+    fn of(prepared: &'p Prepared<'a>, check: &Check, mut ops: Vec<Op<'p>>) -> Self {
         let written = |op: &&'p PreparedOp<'a>, verdict: &Verdict| {
             !(matches!(op.expected, Some(Expected::Own)) && verdict.outcome == Outcome::Same)
         };
-        let mut ops = Vec::with_capacity(prepared.ops.len());
+        ops.reserve(prepared.ops.len());
         let (mut payload_len, mut payload_crc) = (0, 0);
         for (op, verdict) in prepared.ops.iter().zip(&check.verdicts) {
             if !written(&op, verdict) {

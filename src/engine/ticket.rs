@@ -1,5 +1,6 @@
 //! Tickets: the outcome of a submitted batch, known later.
 
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::store::Inner;
 use crate::sync::{Arc, AtomicBool, OnceLock, Ordering, Signal};
@@ -40,6 +41,12 @@ impl TicketState {
         self.changed.raise();
     }
 
+    /// Makes it a new ticket. Nobody else has it.
+    pub fn reset(&mut self) {
+        self.outcome = OnceLock::new();
+        self.attended = AtomicBool::new(false);
+    }
+
     pub fn outcome(&self) -> Option<&Result<Sequence>> {
         self.outcome.get()
     }
@@ -73,27 +80,33 @@ impl Ticket {
 
     /// Waits for the outcome, leading the commit queue while nobody else does.
     pub fn wait(self) -> Result<Sequence> {
-        let engine = &self.inner.engine;
-        if !self.state.is_attended() {
+        self.inner.engine.wait_for(&self.state)
+    }
+}
+
+impl Engine {
+    /// Waits for a ticket's outcome, leading the commit queue while nobody else does.
+    pub fn wait_for(&self, state: &TicketState) -> Result<Sequence> {
+        if !state.is_attended() {
             // A leader looks for an attended ticket under this lock, after it let the leader lock go:
             // it sees this one, or the leader lock is found free below.
-            let _commit = engine.commit.lock();
-            self.state.attend();
+            let _commit = self.commit.lock();
+            state.attend();
         }
         loop {
-            let seen = self.state.changed.count();
-            if let Some(outcome) = self.state.outcome() {
+            let seen = state.changed.count();
+            if let Some(outcome) = state.outcome() {
                 return outcome.clone();
             }
-            match engine.try_commit_step() {
+            match self.try_commit_step() {
                 // Failures of the group reach this ticket through its own outcome.
                 Some(Ok(true) | Err(_)) => {}
                 Some(Ok(false)) | None => {
-                    if let Some(outcome) = self.state.outcome() {
+                    if let Some(outcome) = state.outcome() {
                         return outcome.clone();
                     }
                     // Nobody leaves a ticket behind: closing waits for the leader, then fails the rest.
-                    engine.env.clock.wait(&self.state.changed, seen, None);
+                    self.env.clock.wait(&state.changed, seen, None);
                 }
             }
         }

@@ -92,9 +92,8 @@ impl Run {
 
     /// The oldest and the newest generation in it.
     pub fn generations(&self) -> (u64, u64) {
-        let of = |segment: Option<&Arc<Segment>>| segment.map(|segment| segment.meta().identity);
-        let newest = of(self.segments().first()).map_or(0, |identity| identity.generation_hi);
-        let oldest = of(self.segments().last()).map_or(0, |identity| identity.generation_lo);
+        let newest = self.segments().first().map_or(0, |it| it.generations().1);
+        let oldest = self.segments().last().map_or(0, |it| it.generations().0);
         (oldest, newest)
     }
 

@@ -385,6 +385,14 @@ fn map(env: &Env) -> Checked {
         Err(error) => return Err(format!("map: {error}")),
         Ok(map) => {
             ensure!(map.bytes() == bytes, "a map shows other bytes");
+            ensure!(
+                map.access(9_000, 1_000) == bytes.get(9_000..),
+                "an access to a map shows other bytes"
+            );
+            ensure!(
+                map.access(9_001, 1_000).is_none() && map.access(u64::MAX, 1).is_none(),
+                "an access goes beyond a map"
+            );
             let part = done("map of a part", || env.vfs.map(file.as_ref(), 5_000))?;
             let none = done("map of nothing", || env.vfs.map(file.as_ref(), 0))?;
             let beyond = uninterrupted(|| env.vfs.map(file.as_ref(), 10_001));

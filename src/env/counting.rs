@@ -73,6 +73,10 @@ kind_counters! {
     lens,
     /// Mappings made.
     maps,
+    /// Accesses to mappings: no call of the system, so they are no reads.
+    mapped_reads,
+    /// Bytes of those accesses.
+    mapped_bytes,
     /// Links (or copies) into another directory.
     links,
 }
@@ -231,6 +235,10 @@ impl Vfs for CountingVfs {
         self.inner.descriptor_limit()
     }
 
+    fn mapping_limit(&self) -> u64 {
+        self.inner.mapping_limit()
+    }
+
     fn link_or_copy_to(&self, name: FileName, target: &dyn Vfs) -> IoResult<()> {
         count(&self.counters.of(name).links);
         self.inner.link_or_copy_to(name, target)
@@ -306,7 +314,32 @@ impl File for CountingFile {
 
     fn map(&self, length: u64) -> IoResult<Arc<dyn Map>> {
         count(&self.counters().maps);
-        self.inner.map(length)
+        Ok(Arc::new(CountingMap {
+            inner: self.inner.map(length)?,
+            name: self.name,
+            counters: Arc::clone(&self.counters),
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct CountingMap {
+    inner: Arc<dyn Map>,
+    name: FileName,
+    counters: Arc<Counters>,
+}
+
+impl Map for CountingMap {
+    fn bytes(&self) -> &[u8] {
+        self.inner.bytes()
+    }
+
+    fn access(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        let counters = self.counters.of(self.name);
+        count(&counters.mapped_reads);
+        let bytes = self.inner.access(offset, length)?;
+        add(&counters.mapped_bytes, bytes.len() as u64);
+        Some(bytes)
     }
 }
 
@@ -340,7 +373,10 @@ mod tests {
         });
         file.read_many(&mut requests);
         assert_eq!(file.len(), Ok(40));
-        file.map(40).expect("maps");
+        let map = file.map(40).expect("maps");
+        assert_eq!(map.access(10, 30).map(<[u8]>::len), Some(30));
+        assert_eq!(map.access(10, 31), None);
+        assert_eq!(map.bytes().len(), 40);
         vfs.unlink(FileName::MANIFEST).expect("removes");
         let after = counters.snapshot();
 
@@ -364,6 +400,8 @@ mod tests {
             unlinks: 1,
             lens: 1,
             maps: 1,
+            mapped_reads: 2,
+            mapped_bytes: 30,
             ..KindCounts::default()
         };
         let second = after - middle;

@@ -315,6 +315,17 @@ pub trait File: Send + Sync + fmt::Debug {
 pub trait Map: Send + Sync + fmt::Debug {
     /// The mapped bytes.
     fn bytes(&self) -> &[u8];
+    /// An access to `length` bytes at `offset`, which a wrapper may count; `None` if the mapping ends
+    /// before them.
+    fn access(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        part(self.bytes(), offset, length)
+    }
+}
+
+/// So many bytes of a mapping from `offset` on, if it has them.
+pub(crate) fn part(bytes: &[u8], offset: u64, length: usize) -> Option<&[u8]> {
+    let start = usize::try_from(offset).ok()?;
+    bytes.get(start..)?.get(..length)
 }
 
 /// Holds a store's lock until dropped.
@@ -343,6 +354,11 @@ pub trait Vfs: Send + Sync + fmt::Debug {
     fn free_space(&self) -> IoResult<u64>;
     /// How many descriptors the process may hold (after raising the soft limit to the hard one).
     fn descriptor_limit(&self) -> u64;
+    /// How many mappings the process may hold. 0, the default: sealed files are read by
+    /// [`File::read_at`] only, whatever the options say.
+    fn mapping_limit(&self) -> u64 {
+        0
+    }
     /// Maps the first `length` bytes of a sealed file for reading: [`File::map`], unless the backend
     /// has a reason to decide here.
     fn map(&self, file: &dyn File, length: u64) -> IoResult<Arc<dyn Map>> {

@@ -1,5 +1,5 @@
-//! Memory pressure as a value that somebody sets: a user who knows better, a test, and (until the
-//! system's own signals are read) the real backend, where it stays `Normal`.
+//! Memory pressure as a value that somebody sets: a test, or who embeds the store and has a signal of their
+//! own. The real backend asks the system instead.
 
 use super::{Pressure, PressureLevel};
 use crate::sync::{Ordering, StaticU8};

@@ -23,11 +23,14 @@
 pub mod block;
 pub mod builder;
 pub mod memory;
+pub mod planner;
+mod policy;
 pub mod resident;
 pub mod simd;
 
 pub use block::Block;
 pub use builder::FilterBuilder;
+pub use policy::{FilterPolicy, WINDOW_SEGMENTS};
 pub use resident::ResidentFilter;
 
 use crate::types::{HASH_BITS, KeyHash};

@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::{Memtable, OwnedMemCursor};
 use crate::segment::{SegmentScratch, SegmentSummary, SegmentWriter};
 use crate::sync::Arc;
-use crate::types::{KeyspaceId, KeyspaceKind, Sequence};
+use crate::types::{KeyspaceId, KeyspaceKind, Sequence, emptied};
 
 /// The flush of one kind's records of one generation, as bounded steps.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub(crate) struct KindFlush {
     kind: KeyspaceKind,
     writer: SegmentWriter,
     last_key: Option<(KeyspaceId, Vec<u8>)>,
+    /// The pieces of a value that lies in several chunks; empty between two records.
+    pieces: Vec<&'static [u8]>,
     written: u64,
     shadowed: u64,
     stage: Stage,
@@ -38,6 +40,7 @@ impl KindFlush {
             kind,
             writer,
             last_key: None,
+            pieces: Vec::new(),
             written: 0,
             shadowed: 0,
             stage: Stage::Order,
@@ -65,6 +68,11 @@ impl KindFlush {
             }
         }
         Ok(None)
+    }
+
+    /// Bytes copied into the output buffer so far.
+    pub fn copied_bytes(&self) -> u64 {
+        self.writer.copied_bytes()
     }
 
     /// The writer's buffers, for the next one.
@@ -98,9 +106,11 @@ impl KindFlush {
                             .add(keyspace, key, sequence, entry.kind, &[whole])?;
                     }
                     _ => {
-                        let pieces: Vec<&[u8]> = entry.value.slices().collect();
+                        let mut pieces: Vec<&[u8]> = emptied(std::mem::take(&mut self.pieces));
+                        pieces.extend(entry.value.slices());
                         self.writer
                             .add(keyspace, key, sequence, entry.kind, &pieces)?;
+                        self.pieces = emptied(pieces);
                     }
                 }
                 self.written += 1;

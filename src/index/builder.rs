@@ -32,6 +32,11 @@ impl SorterMemory {
         }
     }
 
+    /// The entries that a sorter left.
+    pub fn entries(&self) -> &[PackedEntry] {
+        &self.entries
+    }
+
     /// Where the entries are.
     #[cfg(test)]
     pub fn address(&self) -> usize {

@@ -15,7 +15,6 @@ use crate::types::Sequence;
 
 use super::frame::{
     FRAME_ALIGN, FRAME_HEADER_BYTES, FrameHeader, FrameKind, SEAL_FRAME_BYTES, Seal,
-    payload_checksum,
 };
 use super::header::{LOG_HEADER_BYTES, LogIdentity};
 
@@ -42,6 +41,8 @@ pub struct LogWriter {
     counted: Seal,
     sealed: bool,
     failed: Option<IoError>,
+    /// Bytes that went through the staging buffer.
+    staged_bytes: u64,
 }
 
 impl LogWriter {
@@ -56,6 +57,7 @@ impl LogWriter {
             counted: Seal::default(),
             sealed: false,
             failed: None,
+            staged_bytes: 0,
         }
     }
 
@@ -69,6 +71,11 @@ impl LogWriter {
     /// Where the next frame goes: the bytes used so far.
     pub fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// Bytes that were copied together so far; the rest was written from where it was.
+    pub fn staged_bytes(&self) -> u64 {
+        self.staged_bytes
     }
 
     /// Which log it is.
@@ -107,14 +114,31 @@ impl LogWriter {
     /// Frames beyond the room are refused as `NoSpace` without effect. Any other error leaves the
     /// writer dead.
     pub fn append(&mut self, frames: &[FrameToWrite<'_>], staging: &mut Vec<u8>) -> IoResult<()> {
+        let frames = frames
+            .iter()
+            .map(|frame| (frame.header, frame.payload.iter().copied()));
+        self.append_frames(frames, staging)
+    }
+
+    /// The same with headers and payloads that come one by one, and are gone through several times.
+    pub fn append_frames<'f, P>(
+        &mut self,
+        frames: impl Iterator<Item = (FrameHeader, P)> + Clone,
+        staging: &mut Vec<u8>,
+    ) -> IoResult<()>
+    where
+        P: Iterator<Item = &'f [u8]> + Clone,
+    {
         self.alive()?;
-        let total: u64 = frames.iter().map(|frame| frame.header.frame_len()).sum();
+        let lengths = frames.clone().map(|(header, _)| header.frame_len());
+        let total: u64 = lengths.sum();
         if total > self.remaining() {
             return Err(IoError::new(IoErrorKind::NoSpace));
         }
-        self.assert_valid(frames);
-        let counted = frames.iter().fold(self.counted, |counted, frame| {
-            counted.counting(&frame.header)
+        self.assert_valid(frames.clone());
+        let headers = frames.clone();
+        let counted = headers.fold(self.counted, |counted, (header, _)| {
+            counted.counting(&header)
         });
         self.write(frames, total, staging)?;
         self.counted = counted;
@@ -126,11 +150,8 @@ impl LogWriter {
         self.alive()?;
         debug_assert!(!self.sealed, "a log is sealed once");
         let (header, payload) = self.counted.encode(durable_through);
-        let frame = FrameToWrite {
-            header,
-            payload: &[&payload],
-        };
-        self.write(&[frame], SEAL_FRAME_BYTES, staging)?;
+        let frame = (header, std::iter::once(&payload[..]));
+        self.write(std::iter::once(frame), SEAL_FRAME_BYTES, staging)?;
         self.sealed = true;
         Ok(())
     }
@@ -153,9 +174,9 @@ impl LogWriter {
         self.failed.map_or(Ok(()), Err)
     }
 
-    fn write(
+    fn write<'f, P: Iterator<Item = &'f [u8]>>(
         &mut self,
-        frames: &[FrameToWrite<'_>],
+        mut frames: impl Iterator<Item = (FrameHeader, P)>,
         total: u64,
         staging: &mut Vec<u8>,
     ) -> IoResult<()> {
@@ -167,19 +188,17 @@ impl LogWriter {
             staging,
             limit,
             written: self.offset,
+            staged_bytes: 0,
         };
         let mut offset = self.offset;
         let result = frames
-            .iter()
-            .try_for_each(|frame| {
-                gather.push(&frame.header.encode(&self.identity, offset))?;
-                offset += frame.header.frame_len();
-                frame
-                    .payload
-                    .iter()
-                    .try_for_each(|piece| gather.push(piece))
+            .try_for_each(|(header, mut payload)| {
+                gather.push(&header.encode(&self.identity, offset))?;
+                offset += header.frame_len();
+                payload.try_for_each(|piece| gather.push(piece))
             })
             .and_then(|()| gather.flush());
+        self.staged_bytes += gather.staged_bytes;
         staging.clear();
         self.failed = result.err();
         result?;
@@ -188,12 +207,19 @@ impl LogWriter {
     }
 
     /// Checks what a reader will demand, before it is on disk.
-    fn assert_valid(&self, frames: &[FrameToWrite<'_>]) {
+    fn assert_valid<'f, P: Iterator<Item = &'f [u8]>>(
+        &self,
+        frames: impl Iterator<Item = (FrameHeader, P)>,
+    ) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
         debug_assert!(!self.sealed, "nothing follows a seal");
         let mut last = self.counted.last;
-        for frame in frames {
-            let header = &frame.header;
-            let length: usize = frame.payload.iter().map(|piece| piece.len()).sum();
+        for (header, payload) in frames {
+            let (length, checksum) = payload.fold((0, 0), |(length, checksum), piece| {
+                (length + piece.len(), crc32c::crc32c_append(checksum, piece))
+            });
             debug_assert_eq!(header.kind, FrameKind::Commit);
             debug_assert!(
                 last == 0 || header.sequence == last + 1,
@@ -205,7 +231,7 @@ impl LogWriter {
             );
             debug_assert_eq!(header.payload_len as usize, length);
             debug_assert!(length.is_multiple_of(FRAME_ALIGN));
-            debug_assert_eq!(header.payload_crc, payload_checksum(frame.payload));
+            debug_assert_eq!(header.payload_crc, checksum);
             last = header.sequence;
         }
     }
@@ -217,12 +243,13 @@ struct Gather<'a> {
     staging: &'a mut Vec<u8>,
     limit: usize,
     written: u64,
+    staged_bytes: u64,
 }
 
 impl Gather<'_> {
     fn push(&mut self, bytes: &[u8]) -> IoResult<()> {
         if self.staging.len() + bytes.len() <= self.limit {
-            self.staging.extend_from_slice(bytes);
+            self.stage(bytes);
             return Ok(());
         }
         self.flush()?;
@@ -231,9 +258,14 @@ impl Gather<'_> {
             write_all_at(self.file, bytes, self.written)?;
             self.written += bytes.len() as u64;
         } else {
-            self.staging.extend_from_slice(bytes);
+            self.stage(bytes);
         }
         Ok(())
+    }
+
+    fn stage(&mut self, bytes: &[u8]) {
+        self.staging.extend_from_slice(bytes);
+        self.staged_bytes += bytes.len() as u64;
     }
 
     fn flush(&mut self) -> IoResult<()> {

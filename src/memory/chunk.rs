@@ -17,9 +17,10 @@
 //!   it can see was written before, and is never written again while the chunk lives. The reader's
 //!   slice and the writer's target never overlap, and both are derived from the raw pointer, never
 //!   from a reference to the whole buffer.
-//! * One life. Slices borrow the chunk. The buffer is taken back to a `Box` only in `Drop` of the
-//!   chunk, that is after the last `Arc`; only then can the region give it to another chunk. Under
-//!   debug assertions it is overwritten first, so that a use after that would be seen.
+//! * One life. Slices borrow the chunk. The buffer is taken back, to a `Box` or as the mapping that was
+//!   kept beside the pointer all the while, only in `Drop` of the chunk, that is after the last `Arc`;
+//!   only then can the region give it to another chunk. Under debug assertions it is overwritten first,
+//!   so that a use after that would be seen.
 //!
 //! # Why it pays
 //!
@@ -41,15 +42,62 @@
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 
+use memmap2::MmapMut;
+
 use super::region::Region;
 use crate::sync::{Arc, AtomicU32, Ordering, Watched};
 
 /// What a buffer is filled with when nobody may read it any more (debug builds).
 const POISON: u8 = 0xDE;
 
+/// Chunks from this size on have pages of their own, so that letting one go gives its memory back to the
+/// system; an allocator would keep it for itself.
+const MAPPED_BYTES_MIN: usize = 16 << 10;
+
+/// The memory of a chunk that nobody uses.
+pub(super) enum Buffer {
+    /// From the allocator: small ones, and where the system has no mapping to give.
+    Heap(Box<[u8]>),
+    /// Pages of its own.
+    Pages(MmapMut),
+}
+
+impl Buffer {
+    /// A buffer of `len` bytes, zeroed.
+    pub(super) fn new(len: usize) -> Self {
+        if len >= MAPPED_BYTES_MIN
+            && let Ok(pages) = MmapMut::map_anon(len)
+        {
+            return Self::Pages(pages);
+        }
+        Self::Heap(vec![0; len].into_boxed_slice())
+    }
+
+    /// Its bytes.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Heap(bytes) => bytes.len(),
+            Self::Pages(pages) => pages.len(),
+        }
+    }
+
+    /// The same, overwritten under debug assertions.
+    fn poisoned(mut self) -> Self {
+        if cfg!(debug_assertions) {
+            match &mut self {
+                Self::Heap(bytes) => bytes.fill(POISON),
+                Self::Pages(pages) => pages.fill(POISON),
+            }
+        }
+        self
+    }
+}
+
 /// A buffer with a front that is shared and a back that is its writer's.
 pub struct Chunk {
     data: NonNull<u8>,
+    /// What `data` points into, if that is no box. Not touched while the chunk lives.
+    pages: Option<MmapMut>,
     capacity: u32,
     len: AtomicU32,
     /// Nothing, except in a model: see `sync`.
@@ -64,12 +112,16 @@ unsafe impl Sync for Chunk {}
 
 impl Chunk {
     /// Makes a buffer an empty chunk and gives out its only writer.
-    pub(super) fn start(buffer: Box<[u8]>, region: Region) -> ChunkWriter {
+    pub(super) fn start(buffer: Buffer, region: Region) -> ChunkWriter {
         debug_assert!(u32::try_from(buffer.len()).is_ok());
         let capacity = buffer.len() as u32;
-        let data = NonNull::from(Box::leak(buffer)).cast::<u8>();
+        let (data, pages) = match buffer {
+            Buffer::Heap(bytes) => (NonNull::from(Box::leak(bytes)).cast::<u8>(), None),
+            Buffer::Pages(mut pages) => (NonNull::from(&mut pages[..]).cast::<u8>(), Some(pages)),
+        };
         let chunk = Self {
             data,
+            pages,
             capacity,
             len: AtomicU32::new(0),
             watched: Watched::new(capacity as usize),
@@ -113,14 +165,18 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        let buffer = ptr::slice_from_raw_parts_mut(self.data.as_ptr(), self.capacity as usize);
-        // SAFETY: this is the pointer and length that `start` took from a box, no slice can be alive
-        // because slices borrow `self`, and drop runs once.
-        let mut buffer = unsafe { Box::from_raw(buffer) };
-        if cfg!(debug_assertions) {
-            buffer.fill(POISON);
-        }
-        self.region.put_chunk(buffer);
+        let used = self.len();
+        let buffer = match self.pages.take() {
+            Some(pages) => Buffer::Pages(pages),
+            None => {
+                let bytes =
+                    ptr::slice_from_raw_parts_mut(self.data.as_ptr(), self.capacity as usize);
+                // SAFETY: this is the pointer and length that `start` took from a box, no slice can be
+                // alive because slices borrow `self`, and drop runs once.
+                Buffer::Heap(unsafe { Box::from_raw(bytes) })
+            }
+        };
+        self.region.put_chunk(buffer.poisoned(), used);
     }
 }
 

@@ -21,6 +21,10 @@
 //! * M5. Every byte that a permit gave up is in exactly one other permit or free: split, absorb and
 //!   move change no sum.
 //!
+//! * M6. Every buffer is live, kept, or let go for one reason ([`RegionCounts::add_up`]).
+//! * M7. Under a limit below the total nothing new is granted beyond it, what comes back beyond it is not
+//!   kept, and what was kept goes by steps; what was granted before stays granted.
+//!
 //! The region's lock is the innermost of the engine's; it is held for a few additions.
 //!
 //! Nothing here touches the disk, so there is no crash argument: after a crash the region starts
@@ -33,16 +37,19 @@
     reason = "shared bytes that grow; its head has the argument and the measurement"
 )]
 mod chunk;
+mod counts;
 mod ledger;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod permit;
+mod pool;
 mod region;
 #[cfg(test)]
 mod tests;
 mod words;
 
 pub use chunk::{Chunk, ChunkWriter};
+pub use counts::{BufferCounts, Caller, Class, KeptCounts, PermitCounts, RegionCounts};
 pub use ledger::{Ledger, Owner};
 pub use permit::Permit;
 pub use region::{FreedWatch, Region, Shortage};

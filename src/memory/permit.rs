@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::chunk::ChunkWriter;
+use super::counts::Caller;
 use super::ledger::Owner;
 use super::region::Region;
 use super::words::{Word, Words};
@@ -15,15 +16,17 @@ pub struct Permit {
     region: Region,
     bytes: u64,
     owner: Owner,
+    caller: Caller,
 }
 
 impl Permit {
     /// A permit over bytes that the ledger already counts for `owner`.
-    pub(super) fn new(region: Region, bytes: u64, owner: Owner) -> Self {
+    pub(super) fn new(region: Region, bytes: u64, owner: Owner, caller: Caller) -> Self {
         Self {
             region,
             bytes,
             owner,
+            caller,
         }
     }
 
@@ -45,7 +48,8 @@ impl Permit {
     /// Takes `bytes` out into a permit of the same owner; `None`, without effect, if it has fewer.
     pub fn split(&mut self, bytes: u64) -> Option<Self> {
         self.bytes = self.bytes.checked_sub(bytes)?;
-        Some(Self::new(self.region.clone(), bytes, self.owner))
+        let region = self.region.clone();
+        Some(Self::new(region, bytes, self.owner, self.caller))
     }
 
     /// Adds the other permit's bytes, which from now on count for this one's owner.
@@ -71,14 +75,14 @@ impl Permit {
     /// second part holds the chunk's bytes and must live as long as the chunk.
     pub fn chunk(&mut self) -> Option<(ChunkWriter, Self)> {
         let part = self.split(u64::from(self.region.chunk_bytes()))?;
-        Some((self.region.take_chunk(), part))
+        Some((self.region.take_chunk(self.caller), part))
     }
 
     /// Turns bytes of this permit into `len` zeroed atomic words; `None` if it has too few. The
     /// second part holds their bytes and must live as long as they do.
     pub fn words<W: Word>(&mut self, len: usize) -> Option<(Words<W>, Self)> {
         let part = self.split(W::bytes_of(len))?;
-        Some((self.region.take_words(len), part))
+        Some((self.region.take_words(len, self.caller), part))
     }
 }
 

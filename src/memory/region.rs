@@ -2,15 +2,20 @@
 //!
 //! Buffers are allocated when first needed and kept for reuse when they come back. `pool` holds the
 //! kept ones; before a new one is allocated, kept ones of other sizes are let go until both fit the
-//! total (M3). Allocation, zeroing and poisoning happen outside the lock.
+//! total (M3). Allocation, zeroing, poisoning and freeing happen outside the lock.
+//!
+//! The limit is the total, or less under memory pressure (M7). The books do not change with it: what is
+//! beyond it is free, and not to be had.
 
 use std::fmt;
 
-use super::chunk::{Chunk, ChunkWriter};
+use super::chunk::{Buffer, Chunk, ChunkWriter};
+use super::counts::{Caller, Class, DropReason, RegionCounts};
 use super::ledger::{Ledger, Owner};
 use super::permit::Permit;
-use super::words::{Spares, Word, Words};
-use crate::sync::{Arc, AtomicU32, AtomicU64, Mutex, MutexGuard, Signal};
+use super::pool::{Dropped, Pool};
+use super::words::{Word, Words};
+use crate::sync::{Arc, Mutex, MutexGuard, Signal};
 
 /// The smallest chunk: a record header and a few key bytes must fit.
 const CHUNK_BYTES_MIN: u32 = 64;
@@ -28,56 +33,59 @@ pub struct Shortage {
     pub free: u64,
 }
 
-/// Buffers kept for reuse.
-#[derive(Default)]
-pub(super) struct Pool {
-    chunks: Vec<Box<[u8]>>,
-    pub(super) words_32: Spares<AtomicU32>,
-    pub(super) words_64: Spares<AtomicU64>,
-    bytes: u64,
-}
-
-impl Pool {
-    /// Lets one buffer go; false if there is none. Words first: their sizes change with options,
-    /// chunks are all alike and always wanted again.
-    fn drop_one(&mut self) -> bool {
-        let bytes = pop_any(&mut self.words_32)
-            .or_else(|| pop_any(&mut self.words_64))
-            .or_else(|| self.chunks.pop().map(|chunk| chunk.len() as u64));
-        self.bytes -= bytes.unwrap_or(0);
-        bytes.is_some()
-    }
-}
-
-/// Drops one array of any length and says how many bytes it had.
-fn pop_any<W: Word>(spares: &mut Spares<W>) -> Option<u64> {
-    let mut largest = spares.last_entry()?;
-    let words = largest.get_mut().pop();
-    if largest.get().is_empty() {
-        largest.remove();
-    }
-    words.map(|words| W::bytes_of(words.len()))
-}
-
 struct State {
     ledger: Ledger,
+    /// What may be held and kept together.
+    limit_bytes: u64,
     /// Bytes of buffers in use.
     live_bytes: u64,
     pool: Pool,
+    counts: RegionCounts,
     watches: u32,
 }
 
 impl State {
-    /// Counts a buffer about to be allocated and makes room for it among the kept ones.
-    fn count_new(&mut self, bytes: u64) {
-        self.live_bytes += bytes;
-        while self.live_bytes + self.pool.bytes > self.ledger.total_bytes() && self.pool.drop_one()
-        {
-        }
-        self.check();
+    /// Bytes that can be had.
+    fn available_bytes(&self) -> u64 {
+        let beyond = self.ledger.total_bytes() - self.limit_bytes;
+        self.ledger.free_bytes().saturating_sub(beyond)
     }
 
-    /// M2 and M3. Not while unwinding: the order of drops is then no bug of ours.
+    /// Takes one kept buffer out, if live and kept bytes are more than that.
+    fn pop_over(&mut self, limit_bytes: u64, reason: DropReason) -> Option<Dropped> {
+        if self.live_bytes + self.pool.bytes <= limit_bytes {
+            return None;
+        }
+        let (dropped, class, bytes) = self.pool.pop()?;
+        self.counts.dropped(class, bytes, reason, true);
+        Some(dropped)
+    }
+
+    /// Counts a buffer that is handed out.
+    fn count_taken(&mut self, caller: Caller, class: Class, bytes: u64, hit: bool) {
+        self.live_bytes += bytes;
+        if hit {
+            self.pool.bytes -= bytes;
+        }
+        self.counts.taken(caller, class, bytes, hit);
+    }
+
+    /// Counts a buffer that came back, and says whether it is kept.
+    fn count_put(&mut self, class: Class, bytes: u64, used: u64) -> bool {
+        self.live_bytes -= bytes;
+        self.counts.returned(class, bytes, used);
+        let kept = self.live_bytes + self.pool.bytes + bytes <= self.limit_bytes;
+        if kept {
+            self.pool.bytes += bytes;
+            self.counts.kept(class, bytes);
+        } else {
+            self.counts
+                .dropped(class, bytes, DropReason::Pressure, false);
+        }
+        kept
+    }
+
+    /// M2, M3 and M6. Not while unwinding: the order of drops is then no bug of ours.
     fn check(&self) {
         if !cfg!(debug_assertions) || std::thread::panicking() {
             return;
@@ -85,6 +93,7 @@ impl State {
         let held_bytes = self.ledger.total_bytes() - self.ledger.free_bytes();
         debug_assert!(self.live_bytes <= held_bytes, "buffers without a permit");
         debug_assert!(self.live_bytes + self.pool.bytes <= self.ledger.total_bytes());
+        debug_assert!(self.counts.add_up(), "{:?}", self.counts);
     }
 }
 
@@ -112,8 +121,10 @@ impl Region {
                 chunk_bytes,
                 state: Mutex::new(State {
                     ledger: Ledger::new(total_bytes),
+                    limit_bytes: total_bytes,
                     live_bytes: 0,
                     pool: Pool::default(),
+                    counts: RegionCounts::default(),
                     watches: 0,
                 }),
                 freed: Signal::new(),
@@ -131,17 +142,33 @@ impl Region {
         self.lock().ledger.total_bytes()
     }
 
-    /// Takes `bytes`, all or nothing.
+    /// Takes `bytes`, all or nothing. It counts for the flush if the owner is `Scratch`, else for writes.
     pub fn try_acquire(&self, bytes: u64, owner: Owner) -> Result<Permit, Shortage> {
+        let caller = match owner {
+            Owner::Scratch => Caller::Flush,
+            _ => Caller::Write,
+        };
+        self.try_acquire_for(caller, bytes, owner)
+    }
+
+    /// Takes `bytes` for a caller, all or nothing.
+    pub fn try_acquire_for(
+        &self,
+        caller: Caller,
+        bytes: u64,
+        owner: Owner,
+    ) -> Result<Permit, Shortage> {
         let mut state = self.lock();
-        if state.ledger.take(bytes, owner) {
-            drop(state);
-            Ok(Permit::new(self.clone(), bytes, owner))
-        } else {
-            Err(Shortage {
+        let free = state.available_bytes();
+        let granted = bytes <= free && state.ledger.take(bytes, owner);
+        state.counts.asked(caller, bytes, granted);
+        drop(state);
+        match granted {
+            true => Ok(Permit::new(self.clone(), bytes, owner, caller)),
+            false => Err(Shortage {
                 needed: bytes,
-                free: state.ledger.free_bytes(),
-            })
+                free,
+            }),
         }
     }
 
@@ -155,11 +182,66 @@ impl Region {
         self.lock().pool.bytes
     }
 
-    /// Lets kept buffers go until at most `keep_bytes` are kept: what memory pressure asks for. No
-    /// permit and no buffer in use is touched.
-    pub fn trim_pool(&self, keep_bytes: u64) {
+    /// All counts.
+    pub fn counts(&self) -> RegionCounts {
+        self.lock().counts.clone()
+    }
+
+    /// What may be held and kept together: the total, or less under pressure.
+    pub fn limit_bytes(&self) -> u64 {
+        self.lock().limit_bytes
+    }
+
+    /// Sets that limit, at most the total. Permits that were granted stay; kept buffers beyond it go by
+    /// [`trim`](Self::trim).
+    pub fn set_limit(&self, limit_bytes: u64) {
         let mut state = self.lock();
-        while state.pool.bytes > keep_bytes && state.pool.drop_one() {}
+        let raised = limit_bytes > state.limit_bytes;
+        state.limit_bytes = limit_bytes.min(state.ledger.total_bytes());
+        let watched = raised && state.watches > 0;
+        drop(state);
+        if watched {
+            self.shared.freed.raise();
+        }
+    }
+
+    /// Lets at most so many kept buffers go that are beyond the limit; true if there are more.
+    pub fn trim(&self, buffers_max: u32) -> bool {
+        for _ in 0..buffers_max {
+            let dropped = {
+                let mut state = self.lock();
+                let limit_bytes = state.limit_bytes;
+                state.pop_over(limit_bytes, DropReason::Pressure)
+            };
+            if dropped.is_none() {
+                return false;
+            }
+        }
+        let state = self.lock();
+        state.live_bytes + state.pool.bytes > state.limit_bytes && state.pool.bytes > 0
+    }
+
+    /// Lets kept buffers go until at most `keep_bytes` are kept, whatever the limit. No permit and no
+    /// buffer in use is touched.
+    pub fn trim_pool(&self, keep_bytes: u64) {
+        loop {
+            let dropped = {
+                let mut state = self.lock();
+                if state.pool.bytes <= keep_bytes {
+                    return;
+                }
+                let popped = state.pool.pop();
+                popped.map(|(dropped, class, bytes)| {
+                    state
+                        .counts
+                        .dropped(class, bytes, DropReason::Pressure, true);
+                    dropped
+                })
+            };
+            if dropped.is_none() {
+                return;
+            }
+        }
     }
 
     /// Watches for bytes that become free. Take it first, then its signal's count, then try to
@@ -192,57 +274,64 @@ impl Region {
     }
 
     /// An empty chunk, whose bytes the caller has split off a permit.
-    pub(super) fn take_chunk(&self) -> ChunkWriter {
+    pub(super) fn take_chunk(&self, caller: Caller) -> ChunkWriter {
         let len = self.shared.chunk_bytes as usize;
         let mut state = self.lock();
         let spare = state.pool.chunks.pop();
-        if spare.is_some() {
-            state.pool.bytes -= len as u64;
-            state.live_bytes += len as u64;
-            state.check();
-        } else {
-            state.count_new(len as u64);
-        }
-        drop(state);
-        let buffer = spare.unwrap_or_else(|| vec![0; len].into_boxed_slice());
+        state.count_taken(caller, Class::Chunk, len as u64, spare.is_some());
+        self.make_room(state);
+        let buffer = spare.unwrap_or_else(|| Buffer::new(len));
         Chunk::start(buffer, self.clone())
     }
 
-    pub(super) fn put_chunk(&self, buffer: Box<[u8]>) {
+    pub(super) fn put_chunk(&self, buffer: Buffer, used: u32) {
         let bytes = buffer.len() as u64;
         let mut state = self.lock();
-        state.live_bytes -= bytes;
-        state.pool.bytes += bytes;
-        state.pool.chunks.push(buffer);
+        if state.count_put(Class::Chunk, bytes, used.into()) {
+            state.pool.chunks.push(buffer);
+        } else {
+            drop(state);
+            drop(buffer);
+        }
     }
 
     /// Zeroed words, whose bytes the caller has split off a permit.
-    pub(super) fn take_words<W: Word>(&self, len: usize) -> Words<W> {
+    pub(super) fn take_words<W: Word>(&self, len: usize, caller: Caller) -> Words<W> {
         let bytes = W::bytes_of(len);
         let mut state = self.lock();
         let spare = W::spares(&mut state.pool)
             .get_mut(&len)
             .and_then(|spares| spares.pop());
-        if spare.is_some() {
-            state.pool.bytes -= bytes;
-            state.live_bytes += bytes;
-            state.check();
-        } else {
-            state.count_new(bytes);
-        }
-        drop(state);
+        state.count_taken(caller, W::CLASS, bytes, spare.is_some());
+        self.make_room(state);
         Words::new(spare, len, self.clone())
     }
 
     pub(super) fn put_words<W: Word>(&self, words: Box<[W]>) {
         let bytes = W::bytes_of(words.len());
         let mut state = self.lock();
-        state.live_bytes -= bytes;
-        state.pool.bytes += bytes;
-        W::spares(&mut state.pool)
-            .entry(words.len())
-            .or_default()
-            .push(words);
+        if state.count_put(W::CLASS, bytes, bytes) {
+            W::spares(&mut state.pool)
+                .entry(words.len())
+                .or_default()
+                .push(words);
+        } else {
+            drop(state);
+            drop(words);
+        }
+    }
+
+    /// Lets kept buffers go until what was just counted as handed out fits the total beside the rest; what
+    /// a lower limit asks for is `trim`'s affair, a few at a time. They are freed outside the lock, and no
+    /// list is made where none goes.
+    fn make_room(&self, mut state: MutexGuard<'_, State>) {
+        let total_bytes = state.ledger.total_bytes();
+        let mut dropped = Vec::new();
+        while let Some(buffer) = state.pop_over(total_bytes, DropReason::Room) {
+            dropped.push(buffer);
+        }
+        state.check();
+        drop(state);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

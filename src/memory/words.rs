@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 
-use super::region::{Pool, Region};
+use super::counts::Class;
+use super::pool::Pool;
+use super::region::Region;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// An atomic integer that the region hands out arrays of.
@@ -17,6 +19,9 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 pub trait Word: Sized + Send + Sync + 'static {
     /// Bytes of one.
     const BYTES: u64;
+
+    #[doc(hidden)]
+    const CLASS: Class;
 
     /// The word with value zero.
     fn zero() -> Self;
@@ -39,6 +44,7 @@ pub(super) type Spares<W> = BTreeMap<usize, Vec<Box<[W]>>>;
 #[allow(private_interfaces, reason = "see the trait")]
 impl Word for AtomicU32 {
     const BYTES: u64 = size_of::<u32>() as u64;
+    const CLASS: Class = Class::Slots;
 
     fn zero() -> Self {
         Self::new(0)
@@ -56,6 +62,7 @@ impl Word for AtomicU32 {
 #[allow(private_interfaces, reason = "see the trait")]
 impl Word for AtomicU64 {
     const BYTES: u64 = size_of::<u64>() as u64;
+    const CLASS: Class = Class::Refs;
 
     fn zero() -> Self {
         Self::new(0)
@@ -100,6 +107,7 @@ impl<W: Word> Deref for Words<W> {
 
 impl<W: Word> Drop for Words<W> {
     fn drop(&mut self) {
-        self.region.put_words(std::mem::take(&mut self.words));
+        let words = std::mem::take(&mut self.words);
+        self.region.put_words(words);
     }
 }

@@ -8,11 +8,21 @@
 //! slot, a sweep closes the first unpinned file whose mark is clear and clears those it passes. A
 //! strict list would put one write shared by all readers on every lookup.
 //!
+//! A table that was given mappings maps a file when it opens it ([`FileTable::with_mappings`]). The
+//! mapping goes with the file: one slot and one sweep for both. Only the record that a lookup shows keeps its
+//! mapping alone, without the descriptor, to the end of the lookup: so mapped lookups pin no more files than
+//! others do. The descriptor is kept beside it,
+//! because only lookups read through the mapping. Scans, filter loads, folds and verification read a file
+//! from front to back in large pieces: a call for each piece costs them little, faults for each page more,
+//! and they get errors where a mapping gets SIGBUS.
+//!
 //! Invariants:
 //! * `open_count` counts exactly the descriptors that exist: up before an open, down when it failed or
 //!   when the last holder lets go.
 //! * It exceeds the cap only while every open file is pinned, by at most the number of readers. A
 //!   reader that can't wait gets its descriptor then, and it is closed by the next open.
+//! * At most `mapping_cap` mappings exist, and `mapping_count` counts them; for a moment also a file that
+//!   then finds no room, or can't be mapped, and is opened without.
 //! * Locks: a slot, then the table. A sweep holds the table and only tries slots; a slot whose lock is
 //!   held counts as pinned. So no two threads wait for each other.
 
@@ -20,7 +30,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use crate::env::io::uninterrupted;
-use crate::env::{File, FileName, IoErrorKind, IoResult, OpenMode, Vfs};
+use crate::env::{File, FileName, IoErrorKind, IoResult, Map, OpenMode, Vfs};
 use crate::error::{Error, Result};
 use crate::segment::ReadCounts;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
@@ -28,6 +38,7 @@ use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
 /// An open file. Dropping the last holder closes it.
 #[derive(Debug)]
 pub struct OpenFile {
+    mapping: Option<Arc<Mapping>>,
     file: Arc<dyn File>,
     /// Behind `file`, so that the descriptor is gone before it is no longer counted.
     _counted: Counted,
@@ -38,9 +49,31 @@ impl OpenFile {
     pub fn file(&self) -> &dyn File {
         &*self.file
     }
+
+    /// Its mapping, of the length that the manifest says, if it has one.
+    #[inline]
+    pub fn mapping(&self) -> Option<&Arc<Mapping>> {
+        self.mapping.as_ref()
+    }
 }
 
-/// One descriptor in the count.
+/// The mapping of a file. Dropping the last holder unmaps it; its descriptor may be gone before.
+#[derive(Debug)]
+pub struct Mapping {
+    map: Arc<dyn Map>,
+    /// Behind `map`, as above.
+    _counted: Counted,
+}
+
+impl Mapping {
+    /// The mapped bytes.
+    #[inline]
+    pub fn map(&self) -> &dyn Map {
+        &*self.map
+    }
+}
+
+/// One descriptor, or one mapping, in the count.
 #[derive(Debug)]
 struct Counted(Arc<AtomicU64>);
 
@@ -54,15 +87,18 @@ impl Drop for Counted {
 #[derive(Debug)]
 pub struct FileSlot {
     name: FileName,
+    /// The file's length as the manifest says: so much is mapped.
+    file_bytes: u64,
     open: Mutex<Option<Arc<OpenFile>>>,
     used: AtomicBool,
 }
 
 impl FileSlot {
-    /// A slot for the file called `name`, not open.
-    pub fn new(name: FileName) -> Arc<Self> {
+    /// A slot for the file called `name`, `file_bytes` long, not open.
+    pub fn new(name: FileName, file_bytes: u64) -> Arc<Self> {
         Arc::new(Self {
             name,
+            file_bytes,
             open: Mutex::new(None),
             used: AtomicBool::new(false),
         })
@@ -103,6 +139,8 @@ pub struct FileTable {
     cap: u64,
     count: Arc<AtomicU64>,
     opens: AtomicU64,
+    mapping_cap: u64,
+    mapping_count: Arc<AtomicU64>,
     ring: Mutex<Ring>,
 }
 
@@ -114,8 +152,24 @@ impl FileTable {
             cap: cap.max(1),
             count: Arc::new(AtomicU64::new(0)),
             opens: AtomicU64::new(0),
+            mapping_cap: 0,
+            mapping_count: Arc::new(AtomicU64::new(0)),
             ring: Mutex::new(Ring::default()),
         }
+    }
+
+    /// The same table, with at most `cap` of its files mapped.
+    #[must_use]
+    pub fn with_mappings(self, cap: u64) -> Self {
+        Self {
+            mapping_cap: cap,
+            ..self
+        }
+    }
+
+    /// Mappings that exist now.
+    pub fn mapping_count(&self) -> u64 {
+        self.mapping_count.load(Ordering::Relaxed)
     }
 
     /// The cap.
@@ -144,7 +198,7 @@ impl FileTable {
         if let Some(file) = &*open {
             return Ok(file.clone());
         }
-        let file = self.open_file(slot.name)?;
+        let file = self.open_file(slot)?;
         counts.opens += 1;
         *open = Some(file.clone());
         let before = self.ring.lock().slots.insert(slot.name, slot.clone());
@@ -182,16 +236,37 @@ impl FileTable {
         while self.close_one(&mut self.ring.lock()) {}
     }
 
-    fn open_file(&self, name: FileName) -> Result<Arc<OpenFile>> {
+    fn open_file(&self, slot: &FileSlot) -> Result<Arc<OpenFile>> {
+        let name = slot.name;
         let counted = self.reserve();
         let open = || uninterrupted(|| self.vfs.open(name, OpenMode::Read));
         let result = self.spare_one_for(open);
         let file = result.map_err(|cause| Error::io("open segment", name, cause))?;
         self.opens.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(OpenFile {
+            mapping: self.map(&*file, slot.file_bytes),
             file,
             _counted: counted,
         }))
+    }
+
+    /// Maps a file, if it may and can be. A file that is too short is not mapped: reading it by calls
+    /// says what is wrong with it.
+    fn map(&self, file: &dyn File, bytes: u64) -> Option<Arc<Mapping>> {
+        if self.mapping_cap == 0 {
+            return None;
+        }
+        let before = self.mapping_count.fetch_add(1, Ordering::Relaxed);
+        let counted = Counted(self.mapping_count.clone());
+        if before >= self.mapping_cap {
+            return None;
+        }
+        let map = uninterrupted(|| self.vfs.map(file, bytes)).ok()?;
+        let mapping = Mapping {
+            map,
+            _counted: counted,
+        };
+        (mapping.map().bytes().len() as u64 == bytes).then(|| Arc::new(mapping))
     }
 
     /// Counts one more descriptor, after closing idle ones while the cap is reached.

@@ -12,10 +12,13 @@ use super::layout::Places;
 use super::reader::Segment;
 use crate::error::Result;
 use crate::index::page::{PAGE_BYTES, PAGE_ENTRIES_MAX};
-use crate::index::{Entry, first_page};
+use crate::index::{Entry, PackedEntry, first_page};
 use crate::types::KeyHash;
 
 const OPERATION: &str = "fold";
+
+/// Of who fills the window table.
+const FILL: &str = "fill window";
 
 /// The page that was read last, of whichever index. Empty at first.
 #[derive(Debug, Default)]
@@ -51,7 +54,7 @@ impl Segment {
         let from = KeyHash(hashes.start);
         let mut number = first_page(tail.page_fences(), from, tail.prefix_bits()) as u64;
         while number < places.page_count() {
-            self.keep_page(files, &places, number, keeper, counts)?;
+            self.keep_page(files, &places, number, (OPERATION, keeper), counts)?;
             let view = self.page(&places, number, &keeper.bytes, OPERATION)?;
             let mut index = view.lower_bound(from);
             while let Some(entry) = view.entry(index) {
@@ -68,6 +71,25 @@ impl Segment {
         Ok(true)
     }
 
+    /// Hands the entries of an index page to `take`; false if there is no such page. Reads the page, and the
+    /// tail at first touch.
+    pub fn page_entries(
+        &self,
+        files: &FileTable,
+        number: u64,
+        keeper: &mut PageKeeper,
+        counts: &mut ReadCounts,
+        take: impl FnOnce(&[PackedEntry]),
+    ) -> Result<bool> {
+        let places = self.tail(files, counts)?.places();
+        if number >= places.page_count() {
+            return Ok(false);
+        }
+        self.keep_page(files, &places, number, (FILL, keeper), counts)?;
+        take(self.page(&places, number, &keeper.bytes, FILL)?.entries());
+        Ok(true)
+    }
+
     /// How many entries have a hash below `hash`. Reads a page, seldom two, and the tail at first touch.
     pub fn rank(
         &self,
@@ -80,7 +102,7 @@ impl Segment {
         let places = tail.places();
         let mut number = first_page(tail.page_fences(), hash, tail.prefix_bits()) as u64;
         while number < places.page_count() {
-            self.keep_page(files, &places, number, keeper, counts)?;
+            self.keep_page(files, &places, number, (OPERATION, keeper), counts)?;
             let view = self.page(&places, number, &keeper.bytes, OPERATION)?;
             if view.last_hash() >= hash {
                 return Ok(number * PAGE_ENTRIES_MAX as u64 + view.lower_bound(hash) as u64);
@@ -95,7 +117,7 @@ impl Segment {
         files: &FileTable,
         places: &Places,
         number: u64,
-        keeper: &mut PageKeeper,
+        (operation, keeper): (&'static str, &mut PageKeeper),
         counts: &mut ReadCounts,
     ) -> Result<()> {
         let wanted = Some((self.number(), number));
@@ -107,7 +129,7 @@ impl Segment {
         keeper.bytes.resize(PAGE_BYTES, 0);
         let file = self.file(files, counts)?;
         let offset = places.page_offset(number);
-        self.read(&file, OPERATION, offset, &mut keeper.bytes, counts)?;
+        self.read(&file, operation, offset, &mut keeper.bytes, counts)?;
         keeper.held = wanted;
         Ok(())
     }

@@ -2,7 +2,8 @@
 //!
 //! Cost of a hit: two reads, 4 KiB and the record's size class (less than a quarter longer than the
 //! record). A record above the classes is read in two: its header, then the rest. A miss that no filter
-//! caught: one read. What can add to that: a first touch (one read); equal hashes of other keys, or
+//! caught: one read. In a mapped file each of these is an access to the mapping instead: page and record
+//! are verified where they lie, and nothing is copied but what the caller takes. What can add to that: a first touch (one read); equal hashes of other keys, or
 //! versions newer than the bound, before the wanted one (one read each); equal hashes across pages, or
 //! a fence equal to the wanted one below the hash (one page each).
 //!
@@ -11,59 +12,23 @@
 
 use std::ops::Range;
 
+use super::buffers::{LookupBuffers, RecordBytes};
 use super::files::{FileTable, OpenFile};
 use super::layout::Places;
 use super::reader::{Segment, newer};
 use super::record::{self, LENGTHS_BYTES, RecordLayout};
 use super::{ReadCounts, footer::SEGMENT_VERSION};
 use crate::error::Result;
-use crate::index::page::PAGE_BYTES;
+use crate::explain::{Cost, Step};
+use crate::index::page::{PAGE_BYTES, PageView};
 use crate::index::{
-    Entry, LocationSplit, SIZE_CLASS_LARGE, first_page, size_class_bytes, size_class_of,
+    Entry, LocationSplit, SIZE_CLASS_LARGE, first_page, packed_hash, size_class_bytes,
+    size_class_of,
 };
 use crate::sync::Arc;
 use crate::types::{KeyHash, KeyspaceId, RecordKind, Sequence};
 
 const OPERATION: &str = "get";
-
-/// The buffers of lookups, to be used again and again.
-#[derive(Debug, Default)]
-pub struct LookupBuffers {
-    page: Vec<u8>,
-    record: Vec<u8>,
-}
-
-impl LookupBuffers {
-    /// Buffers that grow when first used.
-    pub const fn new() -> Self {
-        Self {
-            page: Vec::new(),
-            record: Vec::new(),
-        }
-    }
-
-    /// The bytes of a range that a lookup returned.
-    pub fn value(&self, range: &Range<usize>) -> &[u8] {
-        self.record.get(range.clone()).unwrap_or_default()
-    }
-
-    /// The record buffer itself, for a caller that keeps the value; the next lookup makes another.
-    pub fn take_record(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.record)
-    }
-
-    /// Memory held, in bytes.
-    pub const fn bytes(&self) -> usize {
-        self.page.capacity() + self.record.capacity()
-    }
-
-    /// Lets go of the record buffer if it grew beyond `bytes_max`.
-    pub fn trim(&mut self, bytes_max: usize) {
-        if self.record.capacity() > bytes_max {
-            self.record = Vec::new();
-        }
-    }
-}
 
 /// What a segment knows of a key at a sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +60,8 @@ pub struct Wanted<'a> {
     pub key: &'a [u8],
     /// Versions above this sequence do not count.
     pub bound: Sequence,
+    /// Segments of generations from here on are known not to have it: the window table covers them.
+    pub known_from: u64,
 }
 
 /// Where an index and its records are.
@@ -128,6 +95,10 @@ impl Segment {
         let page = first_page(tail.page_fences(), hash, tail.prefix_bits()) as u64;
         let places = tail.places();
         if page == places.page_count() {
+            buffers.watch(counts, |cost| Step::NoPage {
+                file: self.name(),
+                cost,
+            });
             return Ok(Lookup::Absent);
         }
         counts.candidates += 1;
@@ -146,6 +117,48 @@ impl Segment {
         Ok(found)
     }
 
+    /// The record of an entry that the window table names, if it is of the wanted key and not newer than
+    /// the bound. One read, of the record; a first touch adds the tail's. `is_alike` says whether a key
+    /// with another hash may stand behind the entry: where it may not, the record is damage.
+    pub fn lookup_entry(
+        &self,
+        files: &FileTable,
+        entry: Entry,
+        is_alike: impl FnOnce(KeyHash) -> bool,
+        wanted: &Wanted<'_>,
+        buffers: &mut LookupBuffers,
+        counts: &mut ReadCounts,
+    ) -> Result<Lookup> {
+        if self.is_newer_than(wanted.bound) {
+            return Ok(Lookup::Absent);
+        }
+        let places = self.tail(files, counts)?.places();
+        let file = self.file(files, counts)?;
+        let offset = LocationSplit::SEGMENT.offset_bytes(entry.location());
+        let buffer = &mut buffers.record;
+        let record = self.read_record(&file, &places, entry, offset, buffer, counts)?;
+        let key = buffer.get(record.key.clone()).unwrap_or_default();
+        let is_wanted = record.keyspace == wanted.keyspace && key == wanted.key;
+        if !is_wanted && !is_alike(self.hasher().hash(record.keyspace, key)) {
+            let what = "the record's key has another hash than its place in memory";
+            return Err(self.damage(OPERATION, offset, what));
+        }
+        let found = judge(record, buffer, wanted);
+        buffers.watch(counts, |cost| Step::Record {
+            file: self.name(),
+            offset,
+            size_class_bytes: class_bytes(entry),
+            tombstone: entry.tombstone(),
+            wanted: found.is_some(),
+            cost,
+        });
+        match found {
+            Some(_) => counts.window_hits += 1,
+            None => counts.window_false_candidates += 1,
+        }
+        Ok(found.unwrap_or(Lookup::Absent))
+    }
+
     /// Tries every entry with the hash, from `page` on.
     fn search(
         &self,
@@ -158,14 +171,25 @@ impl Segment {
         let LookupBuffers {
             page: page_buffer,
             record,
+            trace,
         } = buffers;
         page_buffer.resize(PAGE_BYTES, 0);
         let places = source.places;
         while page < places.page_count() {
             let offset = places.page_offset(page);
-            self.read(source.file, OPERATION, offset, page_buffer, counts)?;
-            let view = self.page(places, page, page_buffer, OPERATION)?;
+            let bytes = match self.mapped(source.file, OPERATION, offset, PAGE_BYTES, counts)? {
+                Some(bytes) => bytes,
+                None => {
+                    self.read(source.file, OPERATION, offset, page_buffer, counts)?;
+                    &*page_buffer
+                }
+            };
+            let view = self.page(places, page, bytes, OPERATION)?;
             let mut index = view.lower_bound(wanted.hash);
+            if let Some(trace) = trace {
+                let cost = trace.cost_since(counts);
+                trace.push(self.page_step(places, page, &view, wanted.hash, cost));
+            }
             while let Some(entry) = view
                 .entry(index)
                 .filter(|entry| entry.hash() == wanted.hash)
@@ -174,9 +198,14 @@ impl Segment {
                     true => self.try_own(source, entry, wanted, record, counts)?,
                     false => self.try_other(source, (page, entry), wanted, record, counts)?,
                 };
+                if let Some(trace) = trace {
+                    let cost = trace.cost_since(counts);
+                    trace.push(self.record_step(source, entry, found.is_some(), cost));
+                }
                 if let Some(found) = found {
                     return Ok(found);
                 }
+                record.release();
                 index += 1;
             }
             if view.last_hash() > wanted.hash {
@@ -187,6 +216,41 @@ impl Segment {
         Ok(Lookup::Absent)
     }
 
+    fn page_step(
+        &self,
+        places: &Places,
+        page: u64,
+        view: &PageView<'_>,
+        hash: KeyHash,
+        cost: Cost,
+    ) -> Step {
+        let equal = view
+            .entries()
+            .iter()
+            .filter(|entry| packed_hash(entry) == hash);
+        Step::Page {
+            file: self.name(),
+            page,
+            pages: places.page_count(),
+            entries: equal.count() as u64,
+            cost,
+        }
+    }
+
+    fn record_step(&self, source: &Source<'_>, entry: Entry, wanted: bool, cost: Cost) -> Step {
+        let location = entry.location();
+        let ordinal = usize::try_from(source.split.ordinal(location)).ok();
+        let segment = ordinal.and_then(|ordinal| source.records.get(ordinal));
+        Step::Record {
+            file: segment.map_or(self.name(), |segment| segment.name()),
+            offset: source.split.offset_bytes(location),
+            size_class_bytes: class_bytes(entry),
+            tombstone: entry.tombstone(),
+            wanted,
+            cost,
+        }
+    }
+
     /// Reads the record of an entry of the segment's own index; `None` if it is not the wanted key or is
     /// newer than the bound.
     fn try_own(
@@ -194,7 +258,7 @@ impl Segment {
         source: &Source<'_>,
         entry: Entry,
         wanted: &Wanted<'_>,
-        buffer: &mut Vec<u8>,
+        buffer: &mut RecordBytes,
         counts: &mut ReadCounts,
     ) -> Result<Option<Lookup>> {
         let offset = LocationSplit::SEGMENT.offset_bytes(entry.location());
@@ -213,7 +277,7 @@ impl Segment {
         source: &Source<'_>,
         (page, entry): (u64, Entry),
         wanted: &Wanted<'_>,
-        buffer: &mut Vec<u8>,
+        buffer: &mut RecordBytes,
         counts: &mut ReadCounts,
     ) -> Result<Option<Lookup>> {
         let location = entry.location();
@@ -221,7 +285,7 @@ impl Segment {
         let damage = |what| self.damage(OPERATION, source.places.page_offset(page), what);
         let segment = ordinal.and_then(|ordinal| source.records.get(ordinal));
         let segment = segment.ok_or_else(|| damage("an entry of a segment that the run lacks"))?;
-        if segment.is_newer_than(wanted.bound) {
+        if segment.is_newer_than(wanted.bound) || segment.generations().1 >= wanted.known_from {
             return Ok(None);
         }
         let places = segment.tail(source.files, counts)?.places();
@@ -239,7 +303,7 @@ impl Segment {
     fn is_of_other_key(
         &self,
         record: &RecordLayout,
-        buffer: &[u8],
+        buffer: &RecordBytes,
         wanted: &Wanted<'_>,
         entry: Entry,
     ) -> bool {
@@ -255,7 +319,7 @@ impl Segment {
         places: &Places,
         entry: Entry,
         offset: u64,
-        buffer: &mut Vec<u8>,
+        buffer: &mut RecordBytes,
         counts: &mut ReadCounts,
     ) -> Result<RecordLayout> {
         let damage = |what| self.damage(OPERATION, offset, what);
@@ -271,7 +335,7 @@ impl Segment {
         };
         let first_bytes = first_bytes.min(available) as usize;
         self.read_part(file, offset, 0..first_bytes, buffer, counts)?;
-        let record = record::decode(&buffer[..first_bytes]).map_err(damage)?;
+        let record = record::decode(buffer.first(first_bytes)).map_err(damage)?;
         if record.padded_bytes > available
             || size_class_of(record.padded_bytes) != entry.size_class()
             || (record.kind == RecordKind::Tombstone) != entry.tombstone()
@@ -282,7 +346,7 @@ impl Segment {
         if large {
             self.read_part(file, offset, first_bytes..whole, buffer, counts)?;
         }
-        record::verify(&buffer[..whole], &record, self.record_base(), offset).map_err(damage)?;
+        record::verify(buffer.first(whole), &record, self.record_base(), offset).map_err(damage)?;
         if record.unknown_flags != 0 {
             let found = SEGMENT_VERSION + 1;
             return Err(newer(
@@ -296,25 +360,36 @@ impl Segment {
         Ok(record)
     }
 
-    /// Reads a part of the record at `offset` into the same part of `buffer`, which only grows.
+    /// Reads a part of the record at `offset` into the same part of `buffer`, or lets it show where the
+    /// record is mapped.
     fn read_part(
         &self,
         file: &OpenFile,
         offset: u64,
         part: Range<usize>,
-        buffer: &mut Vec<u8>,
+        buffer: &mut RecordBytes,
         counts: &mut ReadCounts,
     ) -> Result<()> {
-        if buffer.len() < part.end {
-            buffer.resize(part.end, 0);
-        }
         let from = offset + part.start as u64;
-        self.read(file, OPERATION, from, &mut buffer[part], counts)
+        let mapped = self.mapped(file, OPERATION, from, part.len(), counts)?;
+        if let Some(mapping) = file.mapping().filter(|_| mapped.is_some()) {
+            buffer.set_mapped(mapping, offset);
+            return Ok(());
+        }
+        self.read(file, OPERATION, from, buffer.room(part), counts)
+    }
+}
+
+/// How much of a record is read at once; nothing where its header is read first.
+fn class_bytes(entry: Entry) -> Option<u64> {
+    match entry.size_class() {
+        SIZE_CLASS_LARGE => None,
+        class => Some(size_class_bytes(class)),
     }
 }
 
 /// What a record says of the wanted key: nothing if it is another one, or newer than the bound.
-fn judge(record: RecordLayout, buffer: &[u8], wanted: &Wanted<'_>) -> Option<Lookup> {
+fn judge(record: RecordLayout, buffer: &RecordBytes, wanted: &Wanted<'_>) -> Option<Lookup> {
     let key = buffer.get(record.key.clone()).unwrap_or_default();
     if record.keyspace != wanted.keyspace || key != wanted.key || record.sequence > wanted.bound {
         return None;

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! varint  lowest sequence, number        first, because they are asked for alone
-//! varint  first generation, generations behind it, kind, level, part
+//! varint  first generation, generations behind it, (part, level, kind) as one number
 //! varint  file length, tail offset from the file's end, tail length beyond that
 //! varint  records, tombstones, highest sequence from the lowest, bytes of keys, of values
 //!      8  footer checksum
@@ -26,7 +26,7 @@ use crate::types::{KeyspaceKind, Sequence};
 const VARINT_BYTES_MAX: usize = 10;
 
 /// Varints of the packed form.
-const VARINTS: usize = 15;
+const VARINTS: usize = 13;
 
 /// What the manifest knows of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,9 +69,9 @@ impl SegmentMeta {
             self.number,
             identity.generation_lo,
             identity.generation_hi.wrapping_sub(identity.generation_lo),
-            identity.kind.code().into(),
-            identity.level.into(),
-            identity.part.into(),
+            u64::from(identity.part) << 16
+                | u64::from(identity.level) << 8
+                | u64::from(identity.kind.code()),
             self.file_len,
             from_end,
             self.tail_len.wrapping_sub(from_end),
@@ -104,6 +104,15 @@ impl PackedMeta {
         numbers.next()
     }
 
+    /// Its first generation and its last.
+    pub fn generations(&self) -> (u64, u64) {
+        let mut numbers = Varints(&self.0);
+        numbers.next();
+        numbers.next();
+        let first = numbers.next();
+        (first, first.wrapping_add(numbers.next()))
+    }
+
     /// The file's name: a level above 0 has an index and no records.
     pub fn name(&self) -> FileName {
         self.unpack().name()
@@ -119,8 +128,7 @@ impl PackedMeta {
         let mut numbers = Varints(&self.0);
         let mut next = || numbers.next();
         let (min_sequence, number) = (next(), next());
-        let (generation_lo, generations, kind, level, part) =
-            (next(), next(), next(), next(), next());
+        let (generation_lo, generations, role) = (next(), next(), next());
         let (file_len, from_end, tail_more) = (next(), next(), next());
         let (records, tombstones, sequences, key_bytes, value_bytes) =
             (next(), next(), next(), next(), next());
@@ -134,9 +142,9 @@ impl PackedMeta {
                 generation_lo,
                 generation_hi: generation_lo.wrapping_add(generations),
                 // Packed from a kind, so it is one.
-                kind: KeyspaceKind::from_code(kind as u8).unwrap_or(KeyspaceKind::Mutable),
-                level: level as u8,
-                part: part as u16,
+                kind: KeyspaceKind::from_code(role as u8).unwrap_or(KeyspaceKind::Mutable),
+                level: (role >> 8) as u8,
+                part: (role >> 16) as u16,
             },
             file_len,
             tail_offset: file_len.wrapping_sub(from_end),
@@ -229,6 +237,8 @@ mod tests {
             prop_assert_eq!(packed.unpack(), meta.clone());
             prop_assert_eq!(packed.number(), meta.number);
             prop_assert_eq!(packed.min_sequence(), meta.counts.min_sequence);
+            let identity = meta.identity;
+            prop_assert_eq!(packed.generations(), (identity.generation_lo, identity.generation_hi));
         }
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! * `writer`, `finish`: records stream in, the rest follows in bounded steps;
 //! * `reader`: a sealed segment, its first touch, its filters;
-//! * `lookup`: one key, by hash: an index page, then the record;
+//! * `lookup`, `buffers`: one key, by hash: an index page, then the record;
 //! * `gather`, `part`: the entries of a hash range, and the index of a folded run made from them;
 //! * `cursor`, `seek`: records in key order, both ways;
 //! * `verify`: everything that can be checked in a file, damage by damage;
@@ -19,9 +19,11 @@
 //!   place are damage.
 //! * A segment changes nothing after it is sealed: readers need no lock.
 
+mod buffers;
 pub mod cursor;
 pub mod fences;
 pub mod files;
+mod filter_load;
 pub mod finish;
 pub mod footer;
 pub mod gather;
@@ -42,16 +44,18 @@ pub mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use buffers::{LookupBuffers, RecordBytes};
 pub use cursor::{CursorOptions, RecordRef, SegmentCursor};
-pub use files::{FileSlot, FileTable, OpenFile};
+pub use files::{FileSlot, FileTable, Mapping, OpenFile};
+pub use filter_load::FilterLoad;
 pub use finish::SegmentSummary;
 pub use footer::{Footer, SegmentCounts};
 pub use gather::PageKeeper;
 pub use identity::SegmentIdentity;
-pub use lookup::{Lookup, LookupBuffers, Wanted};
+pub use lookup::{Lookup, Wanted};
 pub use meta::{PackedMeta, SegmentMeta};
 pub use part::{PartBuffers, PartPlan, PartWriter};
-pub use reader::{FilterLoad, Filtered, Segment, Tail};
+pub use reader::{Filtered, Segment, Tail};
 pub use verify::{Damage, VerifyReport};
 pub use writer::{SegmentParameters, SegmentScratch, SegmentWriter};
 
@@ -62,14 +66,26 @@ pub struct ReadCounts {
     pub reads: u64,
     /// Bytes of those reads.
     pub bytes: u64,
+    /// Accesses to mappings in place of reads.
+    pub mapped_reads: u64,
+    /// Bytes of those accesses.
+    pub mapped_bytes: u64,
     /// Files opened.
     pub opens: u64,
+    /// Tails read, or tried to, because nobody had touched the file.
+    pub first_touches: u64,
     /// Filters tested.
     pub filter_tests: u64,
     /// Segments whose index page was read.
     pub candidates: u64,
     /// Those among them that did not have the key.
     pub false_candidates: u64,
+    /// Keys found by the window table.
+    pub window_hits: u64,
+    /// Records that the table named and that were not the wanted one.
+    pub window_false_candidates: u64,
+    /// Runs that need not be asked because the table covers them.
+    pub window_runs_skipped: u64,
 }
 
 impl ReadCounts {
@@ -77,9 +93,15 @@ impl ReadCounts {
     pub fn add(&mut self, other: &Self) {
         self.reads += other.reads;
         self.bytes += other.bytes;
+        self.mapped_reads += other.mapped_reads;
+        self.mapped_bytes += other.mapped_bytes;
         self.opens += other.opens;
+        self.first_touches += other.first_touches;
         self.filter_tests += other.filter_tests;
         self.candidates += other.candidates;
         self.false_candidates += other.false_candidates;
+        self.window_hits += other.window_hits;
+        self.window_false_candidates += other.window_false_candidates;
+        self.window_runs_skipped += other.window_runs_skipped;
     }
 }

@@ -14,6 +14,8 @@ pub struct Output {
     capacity: usize,
     /// Bytes written to the file.
     written: u64,
+    /// Bytes that went through the buffer.
+    copied: u64,
 }
 
 impl Output {
@@ -27,12 +29,18 @@ impl Output {
             buffer,
             capacity,
             written: 0,
+            copied: 0,
         }
     }
 
     /// Where the next byte goes.
     pub const fn offset(&self) -> u64 {
         self.written + self.buffer.len() as u64
+    }
+
+    /// Bytes that went through the buffer.
+    pub const fn copied(&self) -> u64 {
+        self.copied
     }
 
     /// The file's name.
@@ -49,6 +57,7 @@ impl Output {
             return self.write_through(bytes);
         }
         self.buffer.extend_from_slice(bytes);
+        self.copied += bytes.len() as u64;
         Ok(())
     }
 

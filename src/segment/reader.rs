@@ -14,15 +14,15 @@ use super::ReadCounts;
 use super::files::{FileSlot, FileTable, OpenFile};
 use super::footer::{Footer, FooterFault, SEGMENT_VERSION};
 use super::identity::{Chain, Domain, Seeds, checksum};
-use super::layout::{FilterSection, Places};
+use super::layout::Places;
 use super::meta::{PackedMeta, SegmentMeta};
 use crate::env::FileName;
 use crate::env::io::{read_exact_at, uninterrupted};
 use crate::error::{Error, ErrorKind, Result};
-use crate::filter::{BLOCK_BYTES, Block, PIECE_BLOCKS, PIECE_BYTES, ResidentFilter};
+use crate::filter::ResidentFilter;
 use crate::index::page::{PAGE_BYTES, PageView};
 use crate::index::{LocationSplit, fence_of};
-use crate::sync::{Arc, ArcSwapOption, OnceLock};
+use crate::sync::{Arc, ArcSwapOption, AtomicU64, OnceLock, Ordering};
 use crate::types::{Hasher, KeyHash, Sequence};
 
 const OPERATION: &str = "open segment";
@@ -109,15 +109,6 @@ pub enum Filtered {
     NotResident,
 }
 
-/// The result of loading a filter.
-#[derive(Debug)]
-pub enum FilterLoad {
-    /// Every piece is as it was written.
-    Loaded(ResidentFilter),
-    /// Damaged or not stored: to be treated as not there. Answers don't depend on it.
-    Absent(Error),
-}
-
 /// A sealed segment. There is one for every file of a store, so what is seldom needed is packed, made
 /// when it is needed, or shared.
 #[derive(Debug)]
@@ -129,6 +120,8 @@ pub struct Segment {
     slot: ArcSwapOption<FileSlot>,
     tail: OnceLock<Tail>,
     filter: ArcSwapOption<ResidentFilter>,
+    /// Sampled lookups that came here in vain, as residency weighs them.
+    arrivals: AtomicU64,
 }
 
 impl Segment {
@@ -140,6 +133,7 @@ impl Segment {
             slot: ArcSwapOption::empty(),
             tail: OnceLock::new(),
             filter: ArcSwapOption::empty(),
+            arrivals: AtomicU64::new(0),
             meta,
         }
     }
@@ -160,6 +154,11 @@ impl Segment {
     /// The file's number.
     pub fn number(&self) -> u64 {
         self.meta.number()
+    }
+
+    /// Its first generation and its last.
+    pub fn generations(&self) -> (u64, u64) {
+        self.meta.generations()
     }
 
     /// Whether every record is newer than `bound`.
@@ -189,6 +188,7 @@ impl Segment {
         if let Some(tail) = self.tail.get() {
             return Ok(tail);
         }
+        counts.first_touches += 1;
         let tail = self.read_tail(files, counts)?;
         // Two readers may have read the same tail; either copy serves.
         Ok(self.tail.get_or_init(|| tail))
@@ -218,6 +218,23 @@ impl Segment {
         }
     }
 
+    /// Sampled lookups that came here in vain.
+    pub fn arrivals(&self) -> u64 {
+        self.arrivals.load(Ordering::Relaxed)
+    }
+
+    /// Counts some.
+    pub fn add_arrivals(&self, count: u64) {
+        self.arrivals.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Forgets half of them: what is older counts for less.
+    pub fn halve_arrivals(&self) {
+        let now = self.arrivals();
+        // Others add meanwhile; nobody else takes away.
+        self.arrivals.fetch_sub(now - now / 2, Ordering::Relaxed);
+    }
+
     /// Asks for the cache line that [`Self::filter_may_contain`] will test.
     #[inline]
     pub fn prefetch_filter(&self, hash: KeyHash) {
@@ -236,74 +253,20 @@ impl Segment {
         self.filter.load().is_some()
     }
 
+    /// Bits a key of the resident filter, if there is one.
+    pub fn filter_bits(&self) -> Option<u16> {
+        let filter = self.filter.load();
+        filter.as_ref().map(|filter| filter.shape().bits_per_key)
+    }
+
     /// The resident filter.
     pub fn filter(&self) -> Option<Arc<ResidentFilter>> {
         self.filter.load_full()
     }
 
-    /// Reads the stored filter with this many bits a key, verified piece by piece: the tail, the
-    /// piece checksums, then [`PIECE_BYTES`] at a time. Errors are those of reading; damage is no error.
-    /// A whole tail is kept: the first lookup need not read it again.
-    pub fn load_filter(
-        &self,
-        files: &FileTable,
-        bits_per_key: u16,
-        counts: &mut ReadCounts,
-    ) -> Result<FilterLoad> {
-        let file = self.file(files, counts)?;
-        let (footer, fences) = match self.read_footer(&file, "load filter", counts) {
-            Err(error) if *error.kind() == ErrorKind::Corruption => {
-                return Ok(FilterLoad::Absent(error));
-            }
-            tail => tail?,
-        };
-        if self.fences_intact(&footer, &fences) {
-            self.tail
-                .get_or_init(|| Tail::new(&footer, &decode_fences(&fences)));
-        }
-        let stored = footer.layout.filters.iter();
-        let mut stored = stored.filter(|filter| filter.shape.bits_per_key == bits_per_key);
-        let Some(section) = stored.next() else {
-            let detail = format!("no filter with {bits_per_key} bits a key is stored");
-            let error = Error::new(ErrorKind::Unsupported, "load filter", detail);
-            return Ok(FilterLoad::Absent(error.with_file(self.name())));
-        };
-        match self.read_filter(&file, section, counts) {
-            Ok(filter) => Ok(FilterLoad::Loaded(filter)),
-            Err(error) if *error.kind() == ErrorKind::Corruption => Ok(FilterLoad::Absent(error)),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn read_filter(
-        &self,
-        file: &OpenFile,
-        stored: &FilterSection,
-        counts: &mut ReadCounts,
-    ) -> Result<ResidentFilter> {
-        let sums_span = stored.checksums();
-        let mut sums = vec![0; sums_span.bytes as usize];
-        self.read(file, "load filter", sums_span.offset, &mut sums, counts)?;
-        let mut filter = ResidentFilter::empty(stored.shape);
-        let (mut filled, blocks) = (0, stored.shape.blocks as usize);
-        let mut piece = [0; PIECE_BYTES];
-        let mut offset = stored.section.span.offset;
-        for sum in sums.as_chunks::<8>().0 {
-            let now = (blocks - filled).min(PIECE_BLOCKS);
-            let piece = &mut piece[..now * BLOCK_BYTES];
-            self.read(file, "load filter", offset, piece, counts)?;
-            if checksum(self.seeds.seed(Domain::Filter, offset), piece) != u64::from_le_bytes(*sum)
-            {
-                return Err(self.damage("load filter", offset, "filter piece checksum"));
-            }
-            filter.fill(filled, piece.as_chunks().0.iter().map(Block::from_bytes));
-            filled += now;
-            offset += piece.len() as u64;
-        }
-        match filled == blocks {
-            true => Ok(filter),
-            false => Err(self.damage("load filter", offset, "filter block count")),
-        }
+    /// Keeps a tail that was read on the way, if there is none.
+    pub(super) fn keep_tail(&self, tail: impl FnOnce() -> Tail) {
+        self.tail.get_or_init(tail);
     }
 
     fn read_tail(&self, files: &FileTable, counts: &mut ReadCounts) -> Result<Tail> {
@@ -443,7 +406,8 @@ impl Segment {
 
     /// The slot, made now or by another reader meanwhile.
     fn new_slot(&self) -> Arc<FileSlot> {
-        let new = FileSlot::new(self.name());
+        let meta = self.meta();
+        let new = FileSlot::new(meta.name(), meta.file_len);
         let before = &*self
             .slot
             .compare_and_swap(&None::<Arc<FileSlot>>, Some(new.clone()));
@@ -463,6 +427,26 @@ impl Segment {
         counts.bytes += buffer.len() as u64;
         read_exact_at(file.file(), buffer, offset)
             .map_err(|cause| Error::io(operation, self.name(), cause).with_offset(offset))
+    }
+
+    /// So many bytes where they lie in the file's mapping, counted; `None` if it has none.
+    #[inline]
+    pub(super) fn mapped<'a>(
+        &self,
+        file: &'a OpenFile,
+        operation: &'static str,
+        offset: u64,
+        length: usize,
+        counts: &mut ReadCounts,
+    ) -> Result<Option<&'a [u8]>> {
+        let Some(mapping) = file.mapping() else {
+            return Ok(None);
+        };
+        counts.mapped_reads += 1;
+        counts.mapped_bytes += length as u64;
+        let bytes = mapping.map().access(offset, length);
+        let bytes = bytes.ok_or_else(|| self.damage(operation, offset, "the file ends before"))?;
+        Ok(Some(bytes))
     }
 
     /// The checksum seeds.
@@ -490,7 +474,7 @@ impl Segment {
 }
 
 /// Page fences as they are stored.
-fn decode_fences(bytes: &[u8]) -> Vec<u32> {
+pub(super) fn decode_fences(bytes: &[u8]) -> Vec<u32> {
     let fences = bytes.as_chunks().0.iter();
     fences.map(|fence| u32::from_le_bytes(*fence)).collect()
 }

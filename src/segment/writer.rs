@@ -25,7 +25,7 @@ use crate::env::{File, FileName};
 use crate::error::{Error, Result};
 use crate::index::builder::{Sorter, SorterMemory};
 use crate::index::page::{PAGE_BYTES, pages_for};
-use crate::index::{ENTRY_BYTES, Entry, UNIT_BYTES, size_class_of};
+use crate::index::{ENTRY_BYTES, Entry, PackedEntry, UNIT_BYTES, size_class_of};
 use crate::sync::Arc;
 use crate::types::{Hasher, KEY_BYTES_MAX, KeyspaceId, RecordKind, Sequence};
 
@@ -90,6 +90,11 @@ impl SegmentScratch {
             output: Vec::with_capacity(output_bytes),
             ..Self::default()
         }
+    }
+
+    /// What a finished writer left: its segment's entries, in the order of the index.
+    pub fn entries(&self) -> &[PackedEntry] {
+        self.sorter.entries()
     }
 
     /// Where the large ones are.
@@ -178,6 +183,11 @@ impl SegmentWriter {
     /// Records so far.
     pub const fn records(&self) -> u64 {
         self.counts.records
+    }
+
+    /// Bytes that were copied into the output buffer so far.
+    pub const fn copied_bytes(&self) -> u64 {
+        self.output.copied()
     }
 
     /// Bytes of the file so far.

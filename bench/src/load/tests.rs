@@ -17,6 +17,8 @@ fn options(directory: &Path, threads: usize) -> LoadOptions {
         scan_bytes: None,
         descriptors_max: None,
         fold: true,
+        mapped: false,
+        window_bytes: None,
     }
 }
 

@@ -18,6 +18,10 @@ pub struct Lookups {
     pub candidates: u64,
     /// Those without the key.
     pub false_candidates: u64,
+    /// Keys that the window table found.
+    pub window_hits: u64,
+    /// Records that it named for other keys.
+    pub window_false_candidates: u64,
     /// Filters asked.
     pub filter_tests: u64,
     /// Segments of the key's kind whose filter was not in memory, once a lookup.
@@ -36,6 +40,8 @@ impl Lookups {
             reads: after.reads - before.reads,
             candidates: after.candidates - before.candidates,
             false_candidates: after.false_candidates - before.false_candidates,
+            window_hits: after.window_hits - before.window_hits,
+            window_false_candidates: after.window_false_candidates - before.window_false_candidates,
             filter_tests: after.filter_tests - before.filter_tests,
             // Half of the segments are of the kind that a lookup asks, and so are half of the lookups.
             unfiltered: lookups * after.unfiltered / 2,
@@ -49,6 +55,8 @@ impl Lookups {
             reads: stats.reads,
             candidates: stats.candidates,
             false_candidates: stats.false_candidates,
+            window_hits: stats.window_hits,
+            window_false_candidates: stats.window_false_candidates,
             filter_tests: stats.filter_tests,
             unfiltered: stats.segments.saturating_sub(stats.filters_resident),
         };
@@ -61,13 +69,15 @@ impl Lookups {
         self.reads += other.reads;
         self.candidates += other.candidates;
         self.false_candidates += other.false_candidates;
+        self.window_hits += other.window_hits;
+        self.window_false_candidates += other.window_false_candidates;
         self.filter_tests += other.filter_tests;
         self.unfiltered += other.unfiltered;
     }
 
     /// Lookups that found their key in a segment.
     pub fn sealed_hits(&self) -> u64 {
-        self.candidates - self.false_candidates
+        self.candidates - self.false_candidates + self.window_hits
     }
 }
 

@@ -126,6 +126,8 @@ pub fn options(opening: u64, budget: &Budget, writes: u64) -> Options {
         .write_region_bytes(budget.region_bytes)
         .filter_budget_bytes(budget.filter_bytes)
         .scan_bytes(budget.scan_bytes)
+        // About the newest fifth of the records.
+        .window_bytes(writes * 2)
         .chunk_bytes(chunk_bytes.clamp(4096, 128 << 10) as u32)
         .seal_records(seal_records(writes) as u32)
         .cursor_buffer_bytes(16 << 10)

@@ -18,6 +18,9 @@ use super::state::State;
 use crate::choices::SmallRandom;
 use crate::faults::{Call, Fault};
 
+/// Mappings that a process may hold: more than lives have files.
+const MAPPING_LIMIT: u64 = 1024;
+
 impl SimDisk {
     fn handle(&self, core: &mut Core, name: FileName, id: u32, writable: bool) -> Arc<dyn File> {
         core.descriptors += 1;
@@ -226,6 +229,10 @@ impl Vfs for SimDisk {
 
     fn descriptor_limit(&self) -> u64 {
         self.core.lock().options.descriptors_max
+    }
+
+    fn mapping_limit(&self) -> u64 {
+        MAPPING_LIMIT
     }
 
     fn map(&self, file: &dyn File, length: u64) -> IoResult<Arc<dyn Map>> {

@@ -241,6 +241,8 @@ impl<S: Subject> Run<S> {
             // A reader keeps the live logs in memory.
             Err(stop) if stop.kind == StopKind::Refused => return Ok(()),
             Err(stop) => {
+                self.plan_line(|| "option read_only true".into());
+                self.plan_line(|| "try open".into());
                 return Err(Violation::new(
                     "S6",
                     format!("a reader's open: {}", stop.text),

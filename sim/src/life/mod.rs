@@ -88,6 +88,8 @@ pub struct RunReport {
     pub digest: u64,
     /// A digest of the bytes on the disk at the end.
     pub bytes: u64,
+    /// A digest of the steps at which a write was refused or ran jobs itself for want of room.
+    pub stalled: u64,
     /// What was drawn.
     pub recording: Recording,
     /// The rule that did not hold, if one did not.
@@ -179,6 +181,7 @@ struct Run<S: Subject> {
     hits: BTreeMap<String, u64>,
     history: VecDeque<String>,
     digest: u64,
+    stalled: u64,
     telling: bool,
     trace: Option<Vec<String>>,
     plan: Option<Vec<String>>,
@@ -222,6 +225,7 @@ pub fn run<S: Subject>(choices: Choices, base: &S::Options, limits: &RunLimits) 
         hits: BTreeMap::new(),
         history: VecDeque::new(),
         digest: 0,
+        stalled: 0,
         telling: limits.trace || limits.history,
         trace: limits.trace.then(Vec::new),
         plan: limits.plan.then(Vec::new),
@@ -554,6 +558,7 @@ impl<S: Subject> Run<S> {
             hits: self.hits,
             digest: self.digest ^ self.env.disk.digest(),
             bytes: self.env.disk.content_digest(),
+            stalled: self.stalled,
             recording: self.choices.recording().clone(),
             failure: violation.map(|violation| RunFailure {
                 violation,

@@ -5,7 +5,7 @@
 //!              reads what only the page cache has; then power is lost somewhere in that next open
 //! no-room      the manifest finds no room again and again, while there is room for all else
 //! torn-header  the header of a new log goes out in two writes, and power is lost before its barrier
-//! rot          aimed at records, or at what lies behind them; or a whole record stands where another was
+//! rot          aimed at records, at filters, or at what lies behind records; or a whole record stands where another was
 //! ```
 //! All draws come from a stream of their own ([`Purpose::Scene`]), of which zero is no scene: what the other
 //! streams draw for a seed does not hang on them.
@@ -202,7 +202,14 @@ impl<S: Subject> Run<S> {
         let (first, last) = (records.first()?.start, records.last()?.end);
         match way {
             2 => self.flipped(*name, bytes, first..last),
-            3..=6 => self.flipped(*name, bytes, last..bytes.len() as u64),
+            3 => {
+                // Few bytes, of which the next life loads those of one alternative.
+                let filters = S::filters(bytes);
+                let filter = self.choices.below(Purpose::Scene, filters.len() as u32);
+                let range = filters.get(filter as usize)?.clone();
+                self.flipped(*name, bytes, range)
+            }
+            4..=6 => self.flipped(*name, bytes, last..bytes.len() as u64),
             _ => self.foreign_record(*name, &records),
         }
     }

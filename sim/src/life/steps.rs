@@ -86,6 +86,16 @@ impl<S: Subject> Run<S> {
                 }
                 Ok(())
             }
+            Kind::Budget => {
+                let sizes = [1 << 20, 0, 512, 4096, 64, 1 << 20];
+                let bytes: u64 = *self.choices.pick(Purpose::Pressure, &sizes);
+                self.did(|| format!("filter budget {bytes}"));
+                self.plan_line(|| format!("filter-budget {bytes}"));
+                match open.subject.set_filter_budget(bytes) {
+                    Some(answer) => self.settled(open, answer).map(drop),
+                    None => Ok(()),
+                }
+            }
             Kind::Clock => {
                 let ms = u64::from(self.choices.below(Purpose::Pressure, 5000));
                 self.env.clock.advance(Duration::from_millis(ms));
@@ -235,7 +245,11 @@ impl<S: Subject> Run<S> {
         if verdict == Verdict::Commit {
             self.model.issue(&ops);
         }
+        let stalls = open.subject.stalls();
         let answer = open.subject.write(&ops, synced);
+        if open.subject.stalls() != stalls {
+            self.note_stall();
+        }
         match (verdict, answer) {
             (Verdict::Commit, Ok(got)) => {
                 self.acknowledge(got, issued + 1, synced)?;
@@ -286,12 +300,18 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
+    /// A write found no room at this step: it was refused, or ran jobs itself.
+    fn note_stall(&mut self) {
+        self.stalled = (self.stalled ^ self.steps).wrapping_mul(0x0100_0000_01B3);
+    }
+
     /// A batch that should have been committed was not: it left no trace, or nobody knows.
     fn not_written(&mut self, open: &mut Open<S>, stop: &Stop, issued: u64) -> Lived<()> {
         if !self.env.disk.is_dead() {
             match stop.kind {
                 StopKind::Refused => {
                     self.model.retract_after(issued);
+                    self.note_stall();
                     self.hit("refused");
                 }
                 StopKind::Conflict => {

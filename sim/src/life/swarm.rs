@@ -56,11 +56,13 @@ pub enum Kind {
     Pressure,
     /// Move or disturb the clock.
     Clock,
+    /// Change the budget of filters.
+    Budget,
 }
 
 impl Kind {
     /// All of them; the simplest first.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Get,
         Self::Write,
         Self::Submit,
@@ -83,6 +85,7 @@ impl Kind {
         Self::GetOther,
         Self::Range,
         Self::Reopen,
+        Self::Budget,
     ];
 
     /// How often it comes where it is on, relative to the others.
@@ -93,7 +96,12 @@ impl Kind {
             Self::Submit | Self::Commit | Self::Advance => 8,
             Self::ViewGet | Self::MultiGet | Self::GetOther | Self::Range => 4,
             Self::Scan | Self::ViewScan | Self::Seal => 2,
-            Self::Sync | Self::Snapshot | Self::Cursor | Self::DropView | Self::DropCursor => 3,
+            Self::Budget
+            | Self::Sync
+            | Self::Snapshot
+            | Self::Cursor
+            | Self::DropView
+            | Self::DropCursor => 3,
             Self::Failing | Self::Pressure | Self::Clock | Self::Reopen => 1,
         }
     }

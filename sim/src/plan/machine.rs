@@ -340,6 +340,10 @@ impl Machine {
                     }
                 }
             }
+            ("filter-budget", [bytes]) => {
+                let bytes = self.size(bytes)?;
+                self.opened()?.store.set_filter_budget(bytes)
+            }
             ("crash", how) => {
                 let crash = self.crash_form(how)?;
                 self.crash(&crash);

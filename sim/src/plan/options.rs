@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sealstone::{Fold, Options};
+use sealstone::{FilterPolicy, Fold, Options, ReadMode};
 
 use super::Wrong;
 use super::machine::Machine;
@@ -25,7 +25,10 @@ pub fn set(options: Options, name: &str, value: &str, machine: &Machine) -> Resu
         "memory_bytes" => options.memory_bytes(number()?),
         "write_region_bytes" => options.write_region_bytes(number()?),
         "filter_budget_bytes" => options.filter_budget_bytes(number()?),
+        "filter_policy" => options.filter_policy(policy(value)?),
+        "filter_sample_bits" => options.filter_sample_bits(small()?.min(255) as u8),
         "scan_bytes" => options.scan_bytes(number()?),
+        "window_bytes" => options.window_bytes(number()?),
         "chunk_bytes" => options.chunk_bytes(small()?),
         "block_records" => options.block_records(small()?),
         "seal_records" => options.seal_records(small()?),
@@ -35,6 +38,9 @@ pub fn set(options: Options, name: &str, value: &str, machine: &Machine) -> Resu
         "pinned_generations_max" => options.pinned_generations_max(small()?),
         "queue_slots" => options.queue_slots(small()?),
         "descriptors_max" => options.descriptors_max(small()?),
+        "read_mode" if value == "Mmap" => options.read_mode(ReadMode::Mmap),
+        "read_mode" if value == "Pread" => options.read_mode(ReadMode::Pread),
+        "mappings_max" => options.mappings_max(small()?),
         "hash_bits" => options.hash_bits(
             u8::try_from(number()?).map_err(|_| Wrong::Text("hash_bits is too large".into()))?,
         ),
@@ -52,6 +58,18 @@ pub fn set(options: Options, name: &str, value: &str, machine: &Machine) -> Resu
         "run_part_records" => options.run_part_records(small()?),
         "retry_delay" => options.retry_delay(Duration::from_millis(number()?)),
         other => return Err(format!("no option {other}").into()),
+    })
+}
+
+/// A policy of filters by its name.
+fn policy(name: &str) -> Result<FilterPolicy, Wrong> {
+    Ok(match name {
+        "Planned" => FilterPolicy::Planned,
+        "NewestFirst" => FilterPolicy::NewestFirst,
+        "WindowOnly" => FilterPolicy::WindowOnly,
+        "All" => FilterPolicy::All,
+        "None" => FilterPolicy::None,
+        other => return Err(format!("no policy {other}").into()),
     })
 }
 
@@ -75,7 +93,7 @@ pub(crate) fn options_of(options: &Options) -> Vec<String> {
             .find_map(|around| value.strip_prefix(around))
             .map_or(value, |value| value.trim_end_matches(')'));
         let value = match value {
-            "None" => continue,
+            "None" if name != "filter_policy" => continue,
             "Off" => "off".to_string(),
             value if value.starts_with('[') => {
                 value[1..].split(',').next().unwrap_or("0").to_string()
@@ -106,7 +124,9 @@ mod tests {
     fn options_come_back_from_their_lines() {
         let options = Options::tiny()
             .queue_slots(3)
+            .read_mode(ReadMode::Mmap)
             .retry_delay(Duration::from_secs(7))
+            .filter_policy(FilterPolicy::None)
             .fold(Fold::Runs(5));
         let machine = Machine::new();
         let mut again = Options::tiny();

@@ -19,7 +19,7 @@ pub(super) const DAMAGES: [&str; 7] = [
 ];
 /// Words that begin a step, beside the blocks and damage. Known here because a machine that is dead skips steps without
 /// looking at them.
-const STEPS: [&str; 46] = [
+const STEPS: [&str; 47] = [
     "expect",
     "option",
     "options",
@@ -39,6 +39,7 @@ const STEPS: [&str; 46] = [
     "seal",
     "drain",
     "settle",
+    "filter-budget",
     "job",
     "jobs",
     "get",

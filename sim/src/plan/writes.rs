@@ -377,6 +377,7 @@ pub fn job_name(job: Job) -> &'static str {
         Job::SpareLog => "spare-log",
         Job::Unlink => "unlink",
         Job::LoadFilter => "load-filter",
+        Job::FillWindow => "fill-window",
         Job::RollManifest => "roll-manifest",
         Job::Fold => "fold",
         _ => "unknown",

@@ -66,8 +66,12 @@ impl Shared {
 pub fn run(options: &StressOptions) -> std::result::Result<(Vec<Event>, u64), String> {
     let scratch = Scratch::new().map_err(|error| error.to_string())?;
     let text = |error: Error| error.to_string();
-    let store =
-        Store::open(scratch.path(), work::options(true).descriptors_max(4)).map_err(text)?;
+    // Each thread may hold a snapshot in a generation of its own.
+    let sizes = work::options(true)
+        .descriptors_max(4)
+        .write_region_bytes(4 << 20)
+        .pinned_generations_max(options.threads);
+    let store = Store::open(scratch.path(), sizes).map_err(text)?;
     let records = store
         .keyspace("records", KeyspaceOptions::mutable())
         .map_err(text)?;

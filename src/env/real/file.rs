@@ -6,9 +6,10 @@
 //! sound as a `&[u8]` as long as nobody changes or truncates the file below it. Only sealed files are
 //! mapped, and the engine never writes to, truncates or reuses a sealed file: it only unlinks it, and
 //! an unlinked file lives on below its mapping. Another process that alters a store's files breaks
-//! the store's contract anyway. What stays is the price of mapping as such: where the device fails to
-//! deliver a page, the process gets SIGBUS instead of an error; whoever wants errors reads by pread,
-//! which is the default.
+//! the store's contract anyway. A file that is shorter than the caller says is refused before it is
+//! mapped. What stays is the price of mapping as such: where the device fails to deliver a page, or
+//! somebody else cuts the file below its mapping, the process gets SIGBUS instead of an error; whoever
+//! wants errors reads by pread, which is the default.
 
 #![allow(
     clippy::disallowed_methods,
@@ -119,6 +120,8 @@ impl File for RealFile {
         // SAFETY: the file is sealed (the contract of `File::map`): its bytes never change, and it
         // is never truncated, while the mapping lives. See the module's head.
         let map = unsafe { MmapOptions::new().len(length).map(&self.file) }?;
+        // Mappings serve lookups, which find their pages by hash: what lies beside is not wanted next.
+        let _ = map.advise(memmap2::Advice::Random);
         Ok(Arc::new(RealMap(Some(map))))
     }
 }

@@ -1,7 +1,6 @@
 //! The operating system (Linux): real files, clocks, random numbers and threads.
 //!
-//! This folder alone touches the system; the rest of the engine is pure over [`Env`]. Memory pressure
-//! is a [`SetPressure`] that stays `Normal` until somebody sets it.
+//! This folder alone touches the system; the rest of the engine is pure over [`Env`].
 
 mod clock;
 mod driver;
@@ -10,6 +9,7 @@ mod file;
 mod lock;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod pressure;
 mod vfs;
 
 use std::path::Path;
@@ -17,9 +17,9 @@ use std::path::Path;
 pub use clock::{RealClock, RealEntropy};
 pub use driver::ThreadDriver;
 pub use file::RealFile;
+pub use pressure::RealPressure;
 pub use vfs::RealVfs;
 
-use super::pressure::SetPressure;
 use super::{Clock, Env, IoResult};
 use crate::sync::Arc;
 
@@ -34,7 +34,7 @@ impl Env {
             vfs: Arc::new(RealVfs::new(path.as_ref())?),
             clock: Arc::clone(&clock),
             entropy: Arc::new(RealEntropy),
-            pressure: Arc::new(SetPressure::new()),
+            pressure: Arc::new(RealPressure::new(Arc::clone(&clock))),
             driver: Some(Arc::new(ThreadDriver::new(clock))),
         })
     }

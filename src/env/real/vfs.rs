@@ -15,6 +15,7 @@
     reason = "the real backend is where the system's files are opened"
 )]
 
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +33,9 @@ use crate::sync::{Arc, Mutex, StaticOnceLock};
 
 /// The access rights of a new file, before the process's mask.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
+
+/// The kernel's default of vm.max_map_count, for where /proc does not say.
+const MAX_MAP_COUNT_DEFAULT: u64 = 65_530;
 
 /// A [`Vfs`] on a directory.
 #[derive(Debug)]
@@ -63,8 +67,38 @@ impl RealVfs {
     fn open_file(&self, name: FileName, flags: OFlags) -> IoResult<Arc<dyn File>> {
         let directory = self.directory()?;
         let flags = flags | OFlags::CLOEXEC;
-        let descriptor = openat(&*directory, name.to_string(), flags, FILE_MODE)?;
+        let descriptor = openat(&*directory, NameText::of(name).as_str(), flags, FILE_MODE)?;
         Ok(Arc::new(RealFile::new(descriptor.into())))
+    }
+}
+
+/// A name as text, without the heap: files come and go with every flush.
+#[derive(Default)]
+struct NameText {
+    bytes: [u8; 32],
+    len: usize,
+}
+
+impl NameText {
+    fn of(name: FileName) -> Self {
+        let mut text = Self::default();
+        // The longest name has 24 bytes.
+        let written = fmt::Write::write_fmt(&mut text, format_args!("{name}"));
+        debug_assert!(written.is_ok(), "{name} is too long");
+        text
+    }
+
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default()
+    }
+}
+
+impl fmt::Write for NameText {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let place = self.bytes.get_mut(self.len..self.len + text.len());
+        place.ok_or(fmt::Error)?.copy_from_slice(text.as_bytes());
+        self.len += text.len();
+        Ok(())
     }
 }
 
@@ -97,7 +131,8 @@ impl Vfs for RealVfs {
 
     fn unlink(&self, name: FileName) -> IoResult<()> {
         let directory = self.directory()?;
-        Ok(unlinkat(&*directory, name.to_string(), AtFlags::empty())?)
+        let text = NameText::of(name);
+        Ok(unlinkat(&*directory, text.as_str(), AtFlags::empty())?)
     }
 
     fn list(&self) -> IoResult<Listing> {
@@ -135,6 +170,12 @@ impl Vfs for RealVfs {
         static RAISED: StaticOnceLock<()> = StaticOnceLock::new();
         RAISED.get_or_init(raise_descriptor_limit);
         getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+    }
+
+    fn mapping_limit(&self) -> u64 {
+        let stored = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok();
+        let stored = stored.and_then(|text| text.trim().parse().ok());
+        stored.unwrap_or(MAX_MAP_COUNT_DEFAULT)
     }
 
     fn link_or_copy_to(&self, name: FileName, target: &dyn Vfs) -> IoResult<()> {
@@ -215,6 +256,12 @@ fn raise_descriptor_limit() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_system_says_how_many_mappings_there_may_be() {
+        let vfs = RealVfs::new(Path::new("/")).expect("a directory");
+        assert!(vfs.mapping_limit() >= 1000, "{}", vfs.mapping_limit());
+    }
 
     #[test]
     fn the_soft_limit_becomes_the_hard_one() {

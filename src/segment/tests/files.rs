@@ -13,7 +13,7 @@ fn disk_with(files: u64) -> Disk {
 
 fn slots(count: u64) -> Vec<Arc<FileSlot>> {
     (0..count)
-        .map(|number| FileSlot::new(FileName::segment(number)))
+        .map(|number| FileSlot::new(FileName::segment(number), 8))
         .collect()
 }
 

@@ -219,6 +219,7 @@ fn b033_a_segment_that_passes_2_and_4_gib() {
             keyspace: KEYSPACE,
             key: &key(index),
             bound: u64::MAX,
+            known_from: u64::MAX,
         };
         let found = segment
             .lookup(&files, &[], &wanted, &mut buffers, &mut counts)

@@ -159,10 +159,7 @@ fn filters_say_no_only_to_absent_keys_and_load_as_built() {
         Filtered::NotResident
     );
     for bits in [12, 16] {
-        let FilterLoad::Loaded(filter) = segment.load_filter(&fixture.files, bits, counts).unwrap()
-        else {
-            panic!("stored");
-        };
+        let filter = segment.load_filter(&fixture.files, bits, counts).unwrap();
         if bits == 12 {
             assert_eq!(Some(&filter), summary.filter.as_ref());
         }
@@ -186,8 +183,10 @@ fn filters_say_no_only_to_absent_keys_and_load_as_built() {
             "{bits} bits a key: {maybe}"
         );
     }
-    let absent = segment.load_filter(&fixture.files, 4, counts).unwrap();
-    assert!(matches!(absent, FilterLoad::Absent(error) if *error.kind() == ErrorKind::Unsupported));
+    let absent = segment.load_filter(&fixture.files, 4, counts).unwrap_err();
+    assert_eq!(*absent.kind(), ErrorKind::Unsupported);
+    let large = segment.begin_filter_load(&fixture.files, 12, 19_000, counts);
+    assert_eq!(*large.unwrap_err().kind(), ErrorKind::Unsupported);
     assert!(segment.set_filter(None).is_some());
     assert!(segment.filter().is_none());
 }

@@ -24,7 +24,7 @@ fn loom_the_table_counts_what_is_open_and_closes_only_what_is_idle() {
     explore("descriptors", 2, 2, |seen| {
         let disk = Disk::new();
         let names = [FileName::segment(1), FileName::segment(2)];
-        let slots = names.map(FileSlot::new);
+        let slots = names.map(|name| FileSlot::new(name, 8));
         disk.put(names[0], vec![11]);
         disk.put(names[1], vec![22]);
         let table = Arc::new(FileTable::new(Arc::new(disk.clone()), 1));

@@ -176,6 +176,7 @@ impl Fixture {
             keyspace,
             key,
             bound,
+            known_from: u64::MAX,
         };
         let found = self
             .segment

@@ -179,6 +179,7 @@ impl Inner {
         let resident = |s: &&Arc<Segment>| s.resident.load(Ordering::Relaxed);
         let filters = self.segments.iter().filter(resident);
         audit.filter_bytes = filters.map(|s| s.filter.len() as u64 * 2).sum();
+        audit.filter_counted_bytes = audit.filter_bytes;
         audit.pins = vec![self.sequence; self.cursors];
         audit
     }

@@ -1,0 +1,107 @@
+//! What a lookup learns from the table, without a lock.
+//!
+//! The order of loads is the argument (see the module above): the range, then the slots, then the marks and
+//! the range's lower end again. All of them acquire.
+
+use super::slot::{Place, SlotShape};
+use super::{BUCKET_SLOTS, Window};
+use crate::index::Entry;
+use crate::sync::Ordering;
+use crate::types::{KeyHash, KeyspaceKind};
+
+/// Slots of two buckets.
+const CANDIDATES_MAX: usize = 2 * BUCKET_SLOTS;
+
+/// Slots with the key's fingerprint, newest first, and for which generations they are all there are.
+#[derive(Debug)]
+pub struct Probe {
+    /// The oldest generation that is trusted.
+    pub lo: u64,
+    /// Behind the newest generation that is trusted.
+    pub hi: u64,
+    hash: KeyHash,
+    place: Place,
+    shape: SlotShape,
+    slots: [u64; CANDIDATES_MAX],
+    count: usize,
+}
+
+impl Probe {
+    /// Records that may be of the key, of trusted generations, newest first: each with its generation and
+    /// what the index of its segment has of it.
+    pub fn candidates(&self) -> impl Iterator<Item = (u64, Entry)> {
+        self.slots.iter().take(self.count).map(|slot| {
+            let generation = self.shape.generation(*slot, self.hi - 1);
+            (generation.unwrap_or(0), self.shape.entry(*slot, self.hash))
+        })
+    }
+
+    /// Keeps slots of one kind and of trusted generations, in order.
+    fn settle(&mut self, kind: KeyspaceKind) {
+        let (shape, newest) = (self.shape, self.hi - 1);
+        let mut kept = 0;
+        for at in 0..self.count {
+            let slot = self.slots[at];
+            let generation = shape.generation(slot, newest);
+            let trusted = generation.is_some_and(|generation| generation >= self.lo);
+            if trusted && SlotShape::kind_code(slot) == kind.code() {
+                self.slots[kept] = slot;
+                kept += 1;
+            }
+        }
+        self.count = kept;
+        // Within a segment the records of one key lie newest first.
+        self.slots[..kept].sort_unstable_by_key(|slot| {
+            (newest - shape.generation(*slot, newest).unwrap_or(0), *slot)
+        });
+    }
+}
+
+impl Window {
+    /// Looks a key's hash up. Nothing if the table can say nothing of it.
+    #[inline]
+    pub fn probe(&self, hash: KeyHash, kind: KeyspaceKind) -> Option<Probe> {
+        let hi = self.hi.load(Ordering::Acquire);
+        let lo = self.lo.load(Ordering::Acquire);
+        if lo >= hi {
+            return None;
+        }
+        let place = Place::of(hash, self.buckets);
+        let mut slots = [0; CANDIDATES_MAX];
+        let mut count = 0;
+        for bucket in place.buckets {
+            for slot in self.bucket(bucket).iter().take(BUCKET_SLOTS) {
+                let slot = slot.load(Ordering::Acquire);
+                // What does not match is overwritten by what comes next.
+                slots[count] = slot;
+                count += usize::from(slot != 0 && place.matches(slot));
+            }
+        }
+        let mut lo = lo.max(self.lo.load(Ordering::Acquire));
+        for bucket in place.buckets {
+            let mark = self.bucket(bucket).last();
+            lo = lo.max(mark.map_or(u64::MAX, |mark| mark.load(Ordering::Acquire)));
+        }
+        if lo >= hi {
+            return None;
+        }
+        let mut probe = Probe {
+            lo,
+            hi,
+            hash,
+            place,
+            shape: self.shape,
+            slots,
+            count,
+        };
+        if count > 0 {
+            probe.settle(kind);
+        }
+        Some(probe)
+    }
+
+    /// Whether the table can't tell a key with this hash from that of the probe.
+    pub fn is_alike(&self, probe: &Probe, hash: KeyHash) -> bool {
+        probe.place.is_alike(&Place::of(hash, self.buckets))
+    }
+}
