@@ -87,7 +87,7 @@ pub struct GoStore {
 }
 
 impl GoStore {
-    /// Opens what [`super::build`] wrote, with `tail` as the records that are not sealed yet.
+    /// Opens what [`build`](fn@super::build) wrote, with `tail` as the records that are not sealed yet.
     pub fn open(env: Env, options: &GoOptions, tail: &[Batch]) -> Result<Self> {
         let first_active = tier_start(options.segments);
         let mut budget_bytes = match options.residency {
