@@ -18,7 +18,9 @@ pub enum Site {
     Harness,
     /// Collecting operations into a batch: memory of the caller.
     Batch,
-    /// Committing a batch; where the store has no threads, also what a writer that waits does for it.
+    /// Committing a batch of more operations than the store keeps lists for.
+    WriteLarge,
+    /// Committing another batch; where the store has no threads, also what a writer that waits does for it.
     Write,
     /// Looking keys up.
     Read,
@@ -41,7 +43,7 @@ pub enum Site {
 }
 
 /// How many there are.
-const SITES: usize = 13;
+const SITES: usize = 14;
 
 impl Site {
     /// All, in the order of their numbers.
@@ -49,6 +51,7 @@ impl Site {
         Self::Background,
         Self::Harness,
         Self::Batch,
+        Self::WriteLarge,
         Self::Write,
         Self::Read,
         Self::Checkpoint,
@@ -67,6 +70,7 @@ impl Site {
             Self::Background => "background",
             Self::Harness => "harness",
             Self::Batch => "batch",
+            Self::WriteLarge => "write_large",
             Self::Write => "write",
             Self::Read => "read",
             Self::Checkpoint => "checkpoint",

@@ -2,12 +2,15 @@
 //!
 //! ```text
 //! chunk handles    one for each chunk of the write region that it took
+//! large batches    of more operations than the store keeps lists for: lists of their own
 //! beginnings       of a generation: its memtable's head, its handle, a version
 //! opened files     of a segment that a write-once check had to look into
-//! the rest         everything else: nothing, once buffers are warm
+//! the rest         everything else
 //! ```
 //!
-//! A write that allocated and did one of the last two is put down to it whole, less the chunks' handles.
+//! Less the chunks' handles, a write is put down whole to the first cause that it has. Lists that have grown
+//! too large are not kept, so writes behind a large batch grow theirs anew: that is the rest, and nothing else
+//! once buffers are warm.
 
 use sealstone::Store;
 
@@ -15,22 +18,19 @@ use sealstone::Store;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counted {
     chunks: u64,
-    generations: u64,
+    /// The newest generation.
+    generation: u64,
     opens: u64,
 }
 
 impl Counted {
     fn by(store: &Store) -> Self {
         let stats = store.stats();
-        let requests = |class| {
-            let buffers = stats.memory_counters.buffers.iter();
-            let own = buffers.filter(|one| one.class == class && one.caller == "write");
-            own.map(|one| one.counts.hits + one.counts.misses).sum()
-        };
+        let buffers = stats.memory_counters.buffers.iter();
+        let chunks = buffers.filter(|one| one.class == "chunk" && one.caller == "write");
         Self {
-            chunks: requests("chunk"),
-            // A generation takes one table of slots when it begins.
-            generations: requests("slots"),
+            chunks: chunks.map(|one| one.counts.hits + one.counts.misses).sum(),
+            generation: store.audit().generations.first().copied().unwrap_or(0),
             opens: stats.opens,
         }
     }
@@ -43,9 +43,11 @@ pub struct Causes {
     pub all: u64,
     /// Chunks' handles.
     pub chunks: u64,
+    /// Large batches.
+    pub large: u64,
     /// Writes that began a generation.
     pub generations: u64,
-    /// Writes that opened a segment's file and began nothing.
+    /// Writes that opened a segment's file.
     pub opens: u64,
     /// All other writes.
     pub rest: u64,
@@ -63,7 +65,7 @@ impl Causes {
 
     /// A write made that many allocations. Asks the store, which takes memory and time, unless it made none:
     /// then it took no chunk and began nothing either.
-    pub fn note(&mut self, allocations: u64, store: &Store) {
+    pub fn note(&mut self, allocations: u64, large: bool, store: &Store) {
         if allocations == 0 {
             return;
         }
@@ -72,7 +74,9 @@ impl Causes {
         self.all += allocations;
         self.chunks += handles;
         let others = allocations - handles;
-        *if now.generations > self.last.generations {
+        *if large {
+            &mut self.large
+        } else if now.generation > self.last.generation {
             &mut self.generations
         } else if now.opens > self.last.opens {
             &mut self.opens

@@ -262,6 +262,7 @@ fn of_tally(row: &mut ChainRow, tally: &Tally) {
     let each = |count: u64| ratio(count as f64, tally.operations as f64);
     row.write_path_allocs_per_op = each(tally.causes.all);
     row.write_allocs_chunk_handles_per_op = each(tally.causes.chunks);
+    row.write_allocs_large_per_op = each(tally.causes.large);
     row.write_allocs_generations_per_op = each(tally.causes.generations);
     row.write_allocs_opens_per_op = each(tally.causes.opens);
     row.write_allocs_rest_per_op = each(tally.causes.rest);

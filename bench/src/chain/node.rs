@@ -26,6 +26,9 @@ use crate::figures::new_small_histogram;
 /// Records' worth of a job at a time, as the store's own threads take it.
 const QUANTUM: u32 = 1024;
 
+/// The store keeps the lists of a write for the next one up to so many operations (`engine/scratch.rs`).
+const LISTS_KEPT: usize = 1024;
+
 /// Transactions for each read that the node's cache does not answer: two a transaction, 95 of 100 cached.
 const TRANSACTIONS_PER_READ: usize = 10;
 
@@ -161,7 +164,8 @@ impl Node {
             false => (Durability::Buffered, &mut tally.buffered),
         };
         let commit = Instant::now();
-        let label = allocations::at(Site::Write);
+        let large = operations.len() > LISTS_KEPT;
+        let label = allocations::at(if large { Site::WriteLarge } else { Site::Write });
         let before = allocations::of_thread().0;
         self.store.write(batch, durability)?;
         let allocs = allocations::of_thread().0 - before;
@@ -169,7 +173,7 @@ impl Node {
         times.record(commit.elapsed().as_nanos() as u64)?;
         tally.elapsed += start.elapsed();
         tally.operations += operations.len() as u64;
-        tally.causes.note(allocs, &self.store);
+        tally.causes.note(allocs, large, &self.store);
         Ok(())
     }
 

@@ -88,10 +88,10 @@ impl Sink for Counter {
 pub fn checkpoints(blocks: u64, height: u64) -> impl Iterator<Item = Database> {
     let due = EVERY
         .into_iter()
-        .filter(move |(_, every)| height % every == 0);
+        .filter(move |(_, every)| height.is_multiple_of(*every));
     let empty = EMPTY.into_iter().filter(move |(_, times)| {
         let every = blocks / (times + 1);
-        every > 0 && height % every == 0 && height / every <= *times
+        every > 0 && height.is_multiple_of(every) && height / every <= *times
     });
     due.chain(empty).map(|(database, _)| database)
 }
