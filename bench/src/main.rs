@@ -9,6 +9,7 @@
 mod allocations;
 #[cfg(test)]
 mod appender;
+mod chain;
 mod delay;
 mod engine;
 mod figures;
@@ -30,6 +31,7 @@ use anyhow::{Result, anyhow};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sealstone::env::Env;
 
+use crate::chain::ChainArguments;
 use crate::figures::Figures;
 use crate::gate::{GateOptions, Verdict};
 use crate::load::LoadOptions;
@@ -72,6 +74,8 @@ enum Measurement {
     Readpath(Box<Readpath>),
     /// How long an open takes after a process was killed.
     Recover(Recovery),
+    /// What a chain node's blocks cost: rate, allocations by site, copies, faults, memory.
+    Chain(ChainArguments),
     /// Whether a candidate may replace a base, from the figures that both left.
     Gate(Gates),
     /// The process that is killed.
@@ -319,6 +323,10 @@ fn main() -> Result<()> {
         Measurement::Readpath(readpath) => {
             let rows = readpath.measure(Process::Own)?;
             write(&readpath.json, readpath::figures(rows))
+        }
+        Measurement::Chain(chain) => {
+            let rows = chain.measure()?;
+            write(&chain.json, Figures::new("chain", rows))
         }
         Measurement::Recover(recovery) => recovery.measure(),
         Measurement::Gate(gates) => gates.judge(),

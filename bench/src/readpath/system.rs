@@ -1,6 +1,8 @@
 //! What the operating system counts, for the measuring thread alone: a writer's or a fold's reads are not
 //! a lookup's.
 
+use crate::figures::minor_faults_in;
+
 /// Counts so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SystemCounts {
@@ -17,7 +19,7 @@ impl SystemCounts {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
         Self {
             reads: reads(&io).unwrap_or(0),
-            minor_faults: minor_faults(&stat).unwrap_or(0),
+            minor_faults: minor_faults_in(&stat).unwrap_or(0),
         }
     }
 
@@ -38,16 +40,6 @@ fn reads(text: &str) -> Option<u64> {
     text.lines()
         .find_map(|line| line.strip_prefix("syscr:"))?
         .trim()
-        .parse()
-        .ok()
-}
-
-/// The tenth field; the second is a name in brackets, which may hold anything.
-fn minor_faults(text: &str) -> Option<u64> {
-    text.rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .nth(7)?
         .parse()
         .ok()
 }
@@ -75,7 +67,10 @@ mod tests {
     #[test]
     fn texts_are_read() {
         assert_eq!(reads("rchar: 3\nsyscr: 17\nsyscw: 4\n"), Some(17));
-        assert_eq!(minor_faults("12 (a ) b) S 1 2 3 4 5 6 77 8 9 10"), Some(77));
-        assert_eq!((reads(""), minor_faults("")), (None, None));
+        assert_eq!(
+            minor_faults_in("12 (a ) b) S 1 2 3 4 5 6 77 8 9 10"),
+            Some(77)
+        );
+        assert_eq!((reads(""), minor_faults_in("")), (None, None));
     }
 }

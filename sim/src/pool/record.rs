@@ -84,6 +84,18 @@ impl Sink for Counter {
     fn write(&mut self, _database: Database, _synced: bool) {}
 }
 
+/// The databases that checkpoint at the end of the block at `height`, in the order in which they do.
+pub fn checkpoints(blocks: u64, height: u64) -> impl Iterator<Item = Database> {
+    let due = EVERY
+        .into_iter()
+        .filter(move |(_, every)| height.is_multiple_of(*every));
+    let empty = EMPTY.into_iter().filter(move |(_, times)| {
+        let every = blocks / (times + 1);
+        every > 0 && height.is_multiple_of(every) && height / every <= *times
+    });
+    due.chain(empty).map(|(database, _)| database)
+}
+
 /// What the flushes of a run have to write, in the order in which they begin.
 pub fn flushes(parameters: &Parameters) -> Vec<FlushDemand> {
     let mut counter = Counter {
@@ -97,28 +109,15 @@ pub fn flushes(parameters: &Parameters) -> Vec<FlushDemand> {
     let mut chain = Chain::new(parameters.clone());
     let mut flushes = Vec::new();
     while let Some(height) = chain.block(&mut counter) {
-        for (database, every) in EVERY {
-            if height % every == 0 {
-                let number = database as usize;
-                flushes.push(FlushDemand {
-                    database,
-                    height,
-                    records: std::mem::take(&mut counter.records[number]),
-                    bytes: std::mem::take(&mut counter.bytes[number]),
-                });
-                counter.flush[number] += 1;
-            }
-        }
-        for (database, times) in EMPTY {
-            let every = parameters.blocks / (times + 1);
-            if every > 0 && height % every == 0 && height / every <= times {
-                flushes.push(FlushDemand {
-                    database,
-                    height,
-                    records: 0,
-                    bytes: 0,
-                });
-            }
+        for database in checkpoints(parameters.blocks, height) {
+            let number = database as usize;
+            flushes.push(FlushDemand {
+                database,
+                height,
+                records: std::mem::take(&mut counter.records[number]),
+                bytes: std::mem::take(&mut counter.bytes[number]),
+            });
+            counter.flush[number] += 1;
         }
     }
     flushes
