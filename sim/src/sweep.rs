@@ -93,7 +93,7 @@ pub fn twice<S: Subject>(
 
 /// Makes a run again without memory pressure: what a store writes depends on commits and options alone
 /// (S21). Under pressure a write may find no room and be refused, or run jobs itself, which gives files other
-/// numbers; where that happened at other steps the two are not compared.
+/// numbers; where that happened the two are not compared.
 fn without_pressure<S: Subject>(
     report: RunReport,
     choices: Choices,
@@ -105,7 +105,7 @@ fn without_pressure<S: Subject>(
         ..*limits
     };
     let again = run::<S>(choices, base, &still);
-    if again.bytes == report.bytes || again.stalled != report.stalled {
+    if again.bytes == report.bytes || again.stalled != 0 || report.stalled != 0 {
         return report;
     }
     let what = format!(
