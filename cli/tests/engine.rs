@@ -22,6 +22,13 @@ fn data(text: &[u8]) -> &[u8] {
     &text[at.expect("a header")..]
 }
 
+/// A read a record, whose place the window table knows; and now and then one more: a fingerprint of
+/// 14 bits takes a neighbour in the bucket for the key, which the store's own seed decides.
+fn assert_reads_of_window(row: &serde_json::Value, below: f64) {
+    let per_hit = row["reads_per_hit"].as_f64().expect("a number");
+    assert!((1.0..below).contains(&per_hit), "{row}");
+}
+
 #[test]
 fn real_input_is_loaded_verified_and_dumped_again() {
     for (name, records, options) in [
@@ -49,8 +56,7 @@ fn real_input_is_loaded_verified_and_dumped_again() {
         for key in ["bytes", "seconds", "records_per_second"] {
             assert!(row[key].is_number(), "{key} in {row}");
         }
-        // The record, whose place the window table knows.
-        assert_eq!(row["reads_per_hit"], 1.0, "{row}");
+        assert_reads_of_window(&row, 1.02);
         let per_miss = row["reads_per_miss"].as_f64().expect("a number");
         assert!((0.0..0.02).contains(&per_miss), "{row}");
         let dump = place.run("dump", &[]).expect(0).out;
@@ -71,7 +77,7 @@ fn the_same_load_twice_into_the_same_store_is_fine() {
         assert_eq!(row["hits_verified"], 3_315, "{row}");
         assert_eq!(row["misses_verified"], 3_315, "{row}");
         assert_eq!((&row["wrong"], &row["missing"]), (&0.into(), &0.into()));
-        assert_eq!(row["reads_per_hit"], 1.0, "{row}");
+        assert_reads_of_window(&row, 1.005);
     }
     let dump = place.run("dump", &[]).expect(0).out;
     assert!(data(&dump) == data(&corpus_text(TRANSACTIONS)));
@@ -104,9 +110,7 @@ fn batches_stay_within_what_a_store_takes() {
     let ran = place.run_with("load", &arguments, &printed(None, &lines));
     let row = ran.expect(0).row();
     assert_eq!(row["hits_verified"], 40_004, "{row}");
-    // The window table lets a fingerprint in some thousand through.
-    let per_hit = row["reads_per_hit"].as_f64().expect("a number");
-    assert!((1.0..1.001).contains(&per_hit), "{row}");
+    assert_reads_of_window(&row, 1.001);
 }
 
 /// The real input in `print` form is of LMDB 0.9.24, which did not escape backslashes; the same
