@@ -20,7 +20,7 @@ pub struct PressureStats {
     pub region_limit_bytes: u64,
     /// What remains of them at the worst level.
     pub region_floor_bytes: u64,
-    /// What filters are to take at this level. They do not follow it yet.
+    /// The most that filters take at this level, from the next step of their job on.
     pub filter_target_bytes: u64,
 }
 
@@ -147,7 +147,7 @@ impl Engine {
             changes: self.pressure_changes(),
             region_limit_bytes: self.region.limit_bytes(),
             region_floor_bytes: self.sizes.floor_bytes,
-            filter_target_bytes: self.effective_filter_budget(level),
+            filter_target_bytes: self.residency.lock().target_bytes(level),
         }
     }
 

@@ -404,7 +404,7 @@ impl Engine {
         let (filters, filter_bytes) = {
             let residency = self.residency.lock();
             let filters = Stats {
-                filter_budget_bytes: residency.budget_bytes(),
+                filter_budget_bytes: residency.configured_bytes(),
                 filters_resident: residency.resident_count() as u64,
                 filters_given_up: residency.given_up_count(),
                 filter_plans: residency.plan_count(),
@@ -632,7 +632,7 @@ impl Engine {
         let loading_bytes = self.filters.lock().bytes();
         let (filter_counted_bytes, filter_budget_bytes) = {
             let residency = self.residency.lock();
-            (residency.used_bytes(), residency.budget_bytes())
+            (residency.used_bytes(), residency.configured_bytes())
         };
         // What is there, not what residency thinks is there.
         let parts = version.segments().chain(version.folded_parts());

@@ -277,7 +277,9 @@ impl Store {
     ///
     /// `High` and `Critical` leave the write region half or none of what it has beyond its floor, so writers
     /// wait for the flush earlier, and give memory kept for reuse back to the system, a part at each write
-    /// or job. Every batch still comes through, and files do not change by it. Costs no read.
+    /// or job. Filters may take half or a quarter of their budget, which the next step of their job sees to;
+    /// lookups then read more. Every batch still comes through, and files do not change by it. Costs no read;
+    /// filters that come back afterwards are read by jobs.
     ///
     /// ```
     /// use sealstone::env::PressureLevel;

@@ -2,7 +2,7 @@
 
 mod support;
 
-use sealstone::env::{Env, FileKind};
+use sealstone::env::{Env, FileKind, PressureLevel};
 use sealstone::segment::Footer;
 use sealstone::{Batch, Durability, ErrorKind, FilterPolicy, Fold, Job, Keyspace, Options, Store};
 use support::{
@@ -188,6 +188,52 @@ fn a_budget_for_less_than_all_is_refused_for_all() {
     assert!(store.stats().filter_bytes > 0);
     let refused = Store::open_with(env, all.filter_budget_bytes(needed - 1));
     assert!(matches!(kind_of(refused), ErrorKind::Locked));
+}
+
+/// Pressure leaves filters a half or a quarter of the budget from the next step of their job on, though a
+/// load that failed waits for its next try; what they had comes back with the level.
+#[test]
+fn filters_follow_memory_pressure() {
+    let env = Env::in_memory();
+    let options = options(FilterPolicy::Planned).fold(Fold::Off);
+    let store = open(&env, options.clone());
+    let map = mutable(&store, "map");
+    let mut model = Map::new();
+    for number in 0..30 {
+        add_segment(&store, &map, number, &mut model);
+    }
+    drain_watched(&store);
+    let needed = store.stats().filter_bytes;
+    store.set_filter_budget(needed).expect("sets");
+    let all = store.stats().filters_resident;
+    for (level, part) in [
+        (PressureLevel::High, 2),
+        (PressureLevel::Critical, 4),
+        (PressureLevel::Normal, 1),
+        (PressureLevel::Critical, 4),
+    ] {
+        store.set_pressure(Some(level));
+        assert!(store.runnable().contains(&Job::LoadFilter), "{level:?}");
+        store.run(Job::LoadFilter, 1).expect("runs");
+        let stats = store.stats();
+        assert_eq!(stats.pressure.filter_target_bytes, needed / part);
+        assert!(stats.filter_bytes <= needed / part, "{level:?}");
+        assert_eq!(
+            stats.filter_budget_bytes, needed,
+            "what the user said stays"
+        );
+        drain_watched(&store);
+        assert!(store.stats().filter_bytes <= needed / part);
+        assert!(store.stats().filter_bytes > needed / part / 2, "{level:?}");
+        assert_content(&map, &model);
+    }
+    // Another budget keeps the level.
+    store.set_filter_budget(2 * needed).expect("sets");
+    drain_watched(&store);
+    assert!(store.stats().filter_bytes <= needed / 2);
+    store.set_pressure(None);
+    drain_watched(&store);
+    assert_eq!(store.stats().filters_resident, all);
 }
 
 /// The reads in vain that the stats expect are those that absent keys cost, with any budget; planned ones are

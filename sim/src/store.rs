@@ -586,8 +586,15 @@ fn check_pressure(store: &Store) -> Result<(), (&'static str, String)> {
         // Any job takes a look; there is nothing to do for this one.
         let _ = store.run(Job::Retire, 1);
     }
+    // One step, and filters have followed.
+    let _ = store.run(Job::LoadFilter, 1);
     let stats = store.stats();
     store.set_pressure(None);
+    if stats.filter_bytes > stats.pressure.filter_target_bytes {
+        let (bytes, target) = (stats.filter_bytes, stats.pressure.filter_target_bytes);
+        let what = format!("{bytes} bytes of filters at critical, where {target} are left");
+        return Err(("S13", what));
+    }
     let limit = stats.pressure.region_limit_bytes;
     let (live, kept) = buffers(&stats);
     if kept > 0 && live + kept > limit {

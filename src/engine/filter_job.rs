@@ -6,7 +6,9 @@
 
 use crate::engine::Engine;
 use crate::engine::jobs::Progress;
+use crate::engine::residency::Residency;
 use crate::engine::version::Part;
+use crate::env::PressureLevel;
 use crate::error::{Error, ErrorKind, Result};
 use crate::filter::planner::{Choice, bits_of};
 use crate::segment::{FilterLoad, ReadCounts};
@@ -50,7 +52,12 @@ impl FilterSlot {
 impl Engine {
     /// Whether the job has something to do.
     pub fn filter_wanted(&self) -> bool {
-        self.residency.lock().has_work(self.counters.sampled.get())
+        self.filters_lag() || self.residency.lock().has_work(self.counters.sampled.get())
+    }
+
+    /// Whether the filters have yet to follow the level of memory pressure.
+    pub fn filters_lag(&self) -> bool {
+        self.residency.lock().level() != self.pressure.level()
     }
 
     /// Another budget, kept when this returns. Waits for a step of a load in progress.
@@ -58,15 +65,27 @@ impl Engine {
         self.check_open("set filter budget")?;
         let mut slot = self.filters.lock();
         let mut residency = self.residency.lock();
+        let level = residency.level();
+        self.keep_budget(&mut slot, &mut residency, bytes, level);
+        drop(residency);
+        self.work.0.raise();
+        Ok(())
+    }
+
+    /// From now on filters take no more than what a level leaves of the budget.
+    fn keep_budget(
+        &self,
+        slot: &mut FilterSlot,
+        residency: &mut Residency,
+        bytes: u64,
+        level: PressureLevel,
+    ) {
         let version = self.version.load();
-        if residency.set_budget(&version, bytes, self.counters.sampled.get()) {
+        if residency.set_budget(&version, bytes, level, self.counters.sampled.get()) {
             slot.loading = None;
             residency.end_load();
         }
         self.counters.filter_frees.add(residency.shed(&version));
-        drop(residency);
-        self.work.0.raise();
-        Ok(())
     }
 
     /// Counts a lookup that is one of the sampled, and how many runs without filter it met in vain.
@@ -122,10 +141,16 @@ impl Engine {
         }
     }
 
-    /// Whatever needs no read, if there is something: a plan, frees, the end of a load that nobody wants.
+    /// Whatever needs no read, if there is something: another level, a plan, frees, the end of a load that nobody wants.
     fn tend_filters(&self, slot: &mut FilterSlot) -> Option<Progress> {
         let counted = self.counters.sampled.get();
+        let level = self.pressure.level();
         let mut residency = self.residency.lock();
+        if residency.level() != level {
+            let bytes = residency.configured_bytes();
+            self.keep_budget(slot, &mut residency, bytes, level);
+            return Some(Progress::Did);
+        }
         if !residency.has_work(counted) {
             return Some(Progress::Nothing);
         }

@@ -125,7 +125,8 @@ impl Engine {
         if unlink && !poisoned && due(maintenance.unlink_retry_at) {
             jobs.push(Job::Unlink);
         }
-        if filter && due(maintenance.filter_retry_at) {
+        // A load that failed may wait, but not what pressure takes away.
+        if filter && (due(maintenance.filter_retry_at) || self.filters_lag()) {
             jobs.push(Job::LoadFilter);
         }
         if window && due(maintenance.window_retry_at) {

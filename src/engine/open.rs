@@ -94,7 +94,7 @@ impl Engine {
     /// Refuses a policy that the budget does not cover.
     fn check_filter_budget(&self) -> Result<()> {
         let residency = self.residency.lock();
-        let limit = residency.budget_bytes();
+        let limit = residency.configured_bytes();
         match residency.needed_bytes(&self.version.load()) {
             Some(needed) if needed > limit => {
                 let detail = "filter_budget_bytes: filter_policy All needs room for every filter";
@@ -191,7 +191,7 @@ impl Engine {
             stepped: Signal::new(),
             work: Arc::new(WorkSignal::default()),
             pressure: PressureState::default(),
-            scratch: ScratchPool::default(),
+            scratch: ScratchPool::new(settings.write_region_bytes),
             counters: Counters::default(),
             lock: Mutex::new(Some(lock)),
             gate: RwLock::new(()),

@@ -16,7 +16,7 @@
 //! The level is looked at by every write and every quantum of a job. It rises at once. It falls by one level
 //! after a second without that level or a worse one, so that a signal that flaps does not empty and fill
 //! memory in turn. What a user sets with `set_pressure` counts at once, both ways. Kept chunks go a few at
-//! a look, so no write pays for all of them.
+//! a look, so no write pays for all of them. Filters follow in the next step of their job (`filter_job`).
 
 use std::time::Duration;
 
@@ -80,6 +80,17 @@ const fn code(level: PressureLevel) -> u8 {
     }
 }
 
+impl PressureState {
+    /// The level that counts, without a lock.
+    pub fn level(&self) -> PressureLevel {
+        match self.level.load(Ordering::Relaxed) {
+            0 => PressureLevel::Normal,
+            1 => PressureLevel::High,
+            _ => PressureLevel::Critical,
+        }
+    }
+}
+
 impl Engine {
     /// Follows the environment's level. Without a change it costs one question and two loads.
     pub fn look_at_pressure(&self) {
@@ -125,6 +136,8 @@ impl Engine {
             // Who waits for memory may find some.
             self.progress.raise();
         }
+        // Filters follow, by their job.
+        self.work.0.raise();
     }
 
     /// The level that counts now.
@@ -145,16 +158,6 @@ impl Engine {
             PressureLevel::Normal => total,
             PressureLevel::High => floor + (total - floor) / 2,
             PressureLevel::Critical => floor,
-        }
-    }
-
-    /// Bytes that filters may take at a level.
-    pub fn effective_filter_budget(&self, level: PressureLevel) -> u64 {
-        let budget_bytes = self.residency.lock().budget_bytes();
-        match level {
-            PressureLevel::Normal => budget_bytes,
-            PressureLevel::High => budget_bytes / 2,
-            PressureLevel::Critical => budget_bytes / 4,
         }
     }
 }

@@ -22,6 +22,7 @@ use std::iter::Peekable;
 
 use crate::engine::fold::filter_bits_of;
 use crate::engine::version::{Part, Run, Version};
+use crate::env::PressureLevel;
 use crate::filter::planner::{self, Choice, FALSE_PPM, Unit, choice_of};
 use crate::filter::{FilterPolicy, ResidentFilter};
 use crate::segment::Segment;
@@ -55,7 +56,11 @@ struct InFlight {
 #[derive(Debug)]
 pub(crate) struct Residency {
     policy: FilterPolicy,
+    /// What the user allows.
+    configured_bytes: u64,
+    /// How much of it the level of memory pressure leaves.
     budget_bytes: u64,
+    level: PressureLevel,
     /// Lookups for each one that is counted.
     sample: u64,
     used_bytes: u64,
@@ -80,7 +85,9 @@ impl Residency {
     pub fn new(policy: FilterPolicy, budget_bytes: u64, sample_bits: u8, has_parts: bool) -> Self {
         Self {
             policy,
+            configured_bytes: budget_bytes,
             budget_bytes,
+            level: PressureLevel::Normal,
             sample: 1 << sample_bits,
             used_bytes: 0,
             resident: 0,
@@ -100,8 +107,23 @@ impl Residency {
         self.used_bytes
     }
 
-    pub const fn budget_bytes(&self) -> u64 {
-        self.budget_bytes
+    /// What the user allows.
+    pub const fn configured_bytes(&self) -> u64 {
+        self.configured_bytes
+    }
+
+    /// The level of memory pressure that the books keep.
+    pub const fn level(&self) -> PressureLevel {
+        self.level
+    }
+
+    /// Bytes that filters may take at a level.
+    pub const fn target_bytes(&self, level: PressureLevel) -> u64 {
+        match level {
+            PressureLevel::Normal => self.configured_bytes,
+            PressureLevel::High => self.configured_bytes / 2,
+            PressureLevel::Critical => self.configured_bytes / 4,
+        }
     }
 
     pub const fn resident_count(&self) -> usize {
@@ -268,10 +290,18 @@ impl Residency {
         self.clear(part)
     }
 
-    /// Another budget; the lists are made anew. To be followed by [`Self::end_load`], if it says so, and
-    /// [`Self::shed`].
-    pub fn set_budget(&mut self, version: &Version, bytes: u64, counted: u64) -> bool {
-        self.budget_bytes = bytes;
+    /// Another budget or level; the lists are made anew. To be followed by [`Self::end_load`], if it says so,
+    /// and [`Self::shed`].
+    pub fn set_budget(
+        &mut self,
+        version: &Version,
+        configured_bytes: u64,
+        level: PressureLevel,
+        counted: u64,
+    ) -> bool {
+        self.configured_bytes = configured_bytes;
+        self.level = level;
+        self.budget_bytes = self.target_bytes(level);
         self.plan(version, counted);
         self.is_cancelled()
     }

@@ -1,8 +1,9 @@
 //! Memory that writes use again: lists of operations, queued groups, tickets.
 //!
 //! A write's own lists live as long as its call, so after a few writes there is one set for each thread that
-//! writes at a time, and a write of usual size takes nothing from the heap. What is kept is bounded in number
-//! and size: a large batch, or the many threads of a moment, take theirs and give it back to the heap.
+//! writes at a time, and a write takes nothing from the heap. What is kept is bounded in number and size:
+//! batches of up to 1,024 operations always find theirs again, larger ones within a 32nd of the write region;
+//! a batch beyond that, or the many threads of a moment, take theirs and give it back to the heap.
 
 use std::collections::VecDeque;
 
@@ -17,8 +18,11 @@ use crate::types::emptied;
 /// Sets of lists that are kept.
 const SETS_MAX: usize = 4;
 
-/// Operations that a kept list has room for: about 300 KiB a set.
+/// Operations that the lists of any kept set may have room for: about 300 KiB a set.
 const OPERATIONS_MAX: usize = 1024;
+
+/// The part of the write region's size that larger sets may take beside it, together.
+const LARGE_PART: u64 = 32;
 
 /// Tickets that are kept.
 const TICKETS_MAX: usize = 64;
@@ -48,25 +52,53 @@ impl Scratch {
         ];
         lists.iter().all(|capacity| *capacity <= OPERATIONS_MAX)
     }
+
+    /// What it holds of the heap.
+    fn bytes(&self) -> usize {
+        self.raw.capacity() * size_of::<Raw<'_>>()
+            + self.prepared.capacity() * size_of::<PreparedOp<'_>>()
+            + self.ops.capacity() * size_of::<Op<'_>>()
+            + self.verdicts.capacity() * size_of::<Verdict>()
+            + self.memories.capacity() * size_of::<Arc<Memtable>>()
+    }
 }
 
 /// What is kept.
 #[derive(Debug, Default)]
 pub(crate) struct ScratchPool {
+    /// What sets that are not small may hold together, in bytes.
+    large_bytes_max: usize,
     sets: Mutex<Vec<Scratch>>,
     groups: Mutex<Vec<VecDeque<Queued>>>,
     tickets: Mutex<Vec<Arc<TicketState>>>,
 }
 
 impl ScratchPool {
+    /// Of a store with a write region of that size.
+    pub fn new(write_region_bytes: u64) -> Self {
+        let large_bytes_max = write_region_bytes / LARGE_PART;
+        Self {
+            large_bytes_max: usize::try_from(large_bytes_max).unwrap_or(usize::MAX),
+            ..Self::default()
+        }
+    }
+
     pub fn take(&self) -> Scratch {
         self.sets.lock().pop().unwrap_or_default()
     }
 
     pub fn give(&self, scratch: Scratch) {
-        if scratch.is_small() {
+        if scratch.is_small() || self.has_room_for(&scratch) {
             give(&self.sets, scratch, SETS_MAX);
         }
+    }
+
+    /// Whether a set that is not small may be kept beside those that are.
+    fn has_room_for(&self, scratch: &Scratch) -> bool {
+        let sets = self.sets.lock();
+        let large = sets.iter().filter(|set| !set.is_small());
+        let bytes: usize = large.map(Scratch::bytes).sum();
+        bytes.saturating_add(scratch.bytes()) <= self.large_bytes_max
     }
 
     pub fn take_group(&self) -> VecDeque<Queued> {
@@ -100,5 +132,41 @@ fn give<T>(kept: &Mutex<Vec<T>>, item: T, most: usize) {
     let mut kept = kept.lock();
     if kept.len() < most {
         kept.push(item);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(operations: usize) -> Scratch {
+        Scratch {
+            ops: Vec::with_capacity(operations),
+            ..Scratch::default()
+        }
+    }
+
+    #[test]
+    fn small_sets_are_kept_whatever_the_region() {
+        let pool = ScratchPool::new(4096);
+        for _ in 0..2 * SETS_MAX {
+            pool.give(of(OPERATIONS_MAX));
+        }
+        assert_eq!(pool.sets.lock().len(), SETS_MAX);
+    }
+
+    #[test]
+    fn large_sets_are_kept_within_their_part_of_the_region() {
+        let bytes = of(10_000).bytes();
+        let pool = ScratchPool::new(LARGE_PART * (2 * bytes as u64 + 1));
+        for _ in 0..3 {
+            pool.give(of(10_000));
+        }
+        assert_eq!(pool.sets.lock().len(), 2);
+        pool.give(of(10));
+        assert_eq!(pool.sets.lock().len(), 3);
+        let pool = ScratchPool::new(LARGE_PART * (bytes as u64 - 1));
+        pool.give(of(10_000));
+        assert!(pool.sets.lock().is_empty());
     }
 }
