@@ -181,6 +181,10 @@ impl Subject for SimStore {
         Options::tiny().output_buffer_bytes(4096)
     }
 
+    fn without_filters(options: Options) -> Options {
+        options.filter_policy(FilterPolicy::None)
+    }
+
     fn draw_options(choices: &mut Choices, base: &Options, life: u32) -> Options {
         let c = choices;
         let mut options = base.clone();

@@ -116,6 +116,11 @@ pub trait Subject: Sized {
     /// those it had before.
     fn draw_options(choices: &mut Choices, base: &Self::Options, life: u32) -> Self::Options;
 
+    /// The options with no filter in memory.
+    fn without_filters(options: Self::Options) -> Self::Options {
+        options
+    }
+
     /// Opens or creates the store and its keyspaces.
     fn open(env: &Env, options: &Self::Options) -> Answer<Self>;
 

@@ -57,7 +57,7 @@ impl Engine {
 
     /// Whether the filters have yet to follow the level of memory pressure.
     pub fn filters_lag(&self) -> bool {
-        self.residency.lock().level() != self.pressure.level()
+        self.residency.lock().lags(self.pressure.level())
     }
 
     /// Another budget, kept when this returns. Waits for a step of a load in progress.
@@ -65,7 +65,7 @@ impl Engine {
         self.check_open("set filter budget")?;
         let mut slot = self.filters.lock();
         let mut residency = self.residency.lock();
-        let level = residency.level();
+        let level = self.pressure.level();
         self.keep_budget(&mut slot, &mut residency, bytes, level);
         drop(residency);
         self.work.0.raise();
@@ -146,7 +146,7 @@ impl Engine {
         let counted = self.counters.sampled.get();
         let level = self.pressure.level();
         let mut residency = self.residency.lock();
-        if residency.level() != level {
+        if residency.lags(level) {
             let bytes = residency.configured_bytes();
             self.keep_budget(slot, &mut residency, bytes, level);
             return Some(Progress::Did);

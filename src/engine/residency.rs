@@ -112,9 +112,9 @@ impl Residency {
         self.configured_bytes
     }
 
-    /// The level of memory pressure that the books keep.
-    pub const fn level(&self) -> PressureLevel {
-        self.level
+    /// Whether the filters have yet to follow the level of memory pressure.
+    pub fn lags(&self, level: PressureLevel) -> bool {
+        self.level != level && self.configured_bytes > 0 && self.policy != FilterPolicy::None
     }
 
     /// Bytes that filters may take at a level.

@@ -60,6 +60,8 @@ pub struct RunLimits {
     pub plan: bool,
     /// Whether memory pressure stays normal, whatever was drawn.
     pub still: bool,
+    /// Whether no filter comes into memory, whatever was drawn.
+    pub unfiltered: bool,
 }
 
 /// A rule that did not hold.
@@ -88,7 +90,8 @@ pub struct RunReport {
     pub digest: u64,
     /// A digest of the bytes on the disk at the end.
     pub bytes: u64,
-    /// A digest of the steps at which a write was refused or ran jobs itself for want of room.
+    /// A digest of the steps at which a write was refused or ran jobs itself for want of room, and of how
+    /// often those changed the disk.
     pub stalled: u64,
     /// What was drawn.
     pub recording: Recording,
@@ -169,6 +172,7 @@ struct Run<S: Subject> {
     rotten: Vec<(FileKind, bool)>,
     /// The pressure dial does not move.
     still: bool,
+    unfiltered: bool,
     /// Filter tests of lookups while all filters were there, and those that were wrong.
     filtered: (u64, u64),
     /// Struck faults that no loop hides, when this life began.
@@ -203,7 +207,7 @@ pub fn run<S: Subject>(choices: Choices, base: &S::Options, limits: &RunLimits) 
     if let Some(most) = limits.steps_max {
         swarm.steps_max = swarm.steps_max.min(most);
     }
-    let options = S::draw_options(&mut choices, base, 1);
+    let options = drawn_options::<S>(&mut choices, base, 1, limits.unfiltered);
     let seed = choices.subseed(Purpose::Crash);
     let mut run = Run::<S> {
         env: SimEnv::new(swarm.disk(seed)),
@@ -216,6 +220,7 @@ pub fn run<S: Subject>(choices: Choices, base: &S::Options, limits: &RunLimits) 
         lost: false,
         rotten: Vec::new(),
         still: limits.still,
+        unfiltered: limits.unfiltered,
         filtered: (0, 0),
         struck_before: 0,
         struck_hard_before: 0,
@@ -258,12 +263,32 @@ pub(crate) fn silence_simulated_panics() {
     });
 }
 
+/// Options of a life, with filters or without.
+fn drawn_options<S: Subject>(
+    choices: &mut Choices,
+    base: &S::Options,
+    life: u32,
+    unfiltered: bool,
+) -> S::Options {
+    let drawn = S::draw_options(choices, base, life);
+    match unfiltered {
+        true => S::without_filters(drawn),
+        false => drawn,
+    }
+}
+
 impl<S: Subject> Run<S> {
+    /// Options of a later life.
+    fn draw_options(&mut self, life: u32) {
+        self.options =
+            drawn_options::<S>(&mut self.choices, &self.options, life, self.unfiltered);
+    }
+
     fn lives(&mut self) -> Result<(), Violation> {
         for life in 1..=self.swarm.lives {
             self.clean = life == self.swarm.lives;
             if life > 1 {
-                self.options = S::draw_options(&mut self.choices, &self.options, life);
+                self.draw_options(life);
                 self.plan_lines(|run| S::plan_options(&run.options));
                 self.look_without_writing()?;
             }

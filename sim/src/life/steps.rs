@@ -245,10 +245,10 @@ impl<S: Subject> Run<S> {
         if verdict == Verdict::Commit {
             self.model.issue(&ops);
         }
-        let stalls = open.subject.stalls();
+        let before = (open.subject.stalls(), self.env.disk.mutations());
         let answer = open.subject.write(&ops, synced);
-        if open.subject.stalls() != stalls {
-            self.note_stall();
+        if open.subject.stalls() != before.0 {
+            self.note_stall(self.env.disk.mutations() - before.1);
         }
         match (verdict, answer) {
             (Verdict::Commit, Ok(got)) => {
@@ -300,9 +300,12 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    /// A write found no room at this step: it was refused, or ran jobs itself.
-    fn note_stall(&mut self) {
-        self.stalled = (self.stalled ^ self.steps).wrapping_mul(0x0100_0000_01B3);
+    /// A write found no room at this step: it was refused, or ran jobs itself, which changed the disk so
+    /// many times.
+    fn note_stall(&mut self, mutations: u64) {
+        for number in [self.steps, mutations] {
+            self.stalled = (self.stalled ^ number).wrapping_mul(0x0100_0000_01B3);
+        }
     }
 
     /// A batch that should have been committed was not: it left no trace, or nobody knows.
@@ -311,7 +314,7 @@ impl<S: Subject> Run<S> {
             match stop.kind {
                 StopKind::Refused => {
                     self.model.retract_after(issued);
-                    self.note_stall();
+                    self.note_stall(0);
                     self.hit("refused");
                 }
                 StopKind::Conflict => {
@@ -430,7 +433,7 @@ impl<S: Subject> Run<S> {
         for walk in std::mem::take(&mut open.walks) {
             self.plan_line(|| format!("drop-iterator i{}", walk.id));
         }
-        self.options = S::draw_options(&mut self.choices, &self.options, 2);
+        self.draw_options(2);
         self.plan_lines(|run| S::plan_options(&run.options));
         self.did(|| "reopen".into());
         self.plan_line(|| "try reopen".into());
