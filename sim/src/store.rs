@@ -223,6 +223,13 @@ impl Subject for SimStore {
             let beyond_bytes = c.below(Purpose::Scene, 1 << 14);
             return with_least_region(options.queue_slots(24), beyond_bytes.into());
         }
+        if c.chance(Purpose::Scene, 1, 8) {
+            // Many small generations may wait, and together take far more than the floor of memory.
+            options = options
+                .queue_slots(64)
+                .pinned_generations_max(0)
+                .seal_bytes(4096);
+        }
         match least {
             true => with_least_region(options, 0),
             false => options,

@@ -170,6 +170,7 @@ pub fn expected_hits() -> Vec<String> {
         "read-only",
         "rot",
         "scene-barrier",
+        "scene-burst",
         "scene-no-room",
         "scene-rot",
         "scene-torn-header",

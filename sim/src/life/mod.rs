@@ -280,8 +280,7 @@ fn drawn_options<S: Subject>(
 impl<S: Subject> Run<S> {
     /// Options of a later life.
     fn draw_options(&mut self, life: u32) {
-        self.options =
-            drawn_options::<S>(&mut self.choices, &self.options, life, self.unfiltered);
+        self.options = drawn_options::<S>(&mut self.choices, &self.options, life, self.unfiltered);
     }
 
     fn lives(&mut self) -> Result<(), Violation> {

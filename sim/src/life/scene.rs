@@ -5,6 +5,8 @@
 //!              reads what only the page cache has; then power is lost somewhere in that next open
 //! no-room      the manifest finds no room again and again, while there is room for all else
 //! torn-header  the header of a new log goes out in two writes, and power is lost before its barrier
+//! burst        large writes and nothing else, so that many generations wait while nobody flushes them, and
+//!              memory holds far more than its floor when the store comes to rest
 //! rot          aimed at records, at filters, or at what lies behind records; or a whole record stands where another was
 //! ```
 //! All draws come from a stream of their own ([`Purpose::Scene`]), of which zero is no scene: what the other
@@ -15,7 +17,8 @@ use std::ops::Range;
 
 use sealstone::env::{FileKind, FileName};
 
-use super::Run;
+use super::swarm::Kind;
+use super::{Lived, Open, Run};
 use crate::choices::Purpose;
 use crate::disk::{AimedCrash, Crash, CrashPoint, Keep, Order, Place, Survivors};
 use crate::faults::{Call, Fault, Rule};
@@ -23,6 +26,15 @@ use crate::subject::Subject;
 
 /// Of so many lives, and openings that are tried again, four have a scene.
 const LIVES_PER_SCENE: u32 = 32;
+
+/// One run in so many has a burst at its end.
+const BURSTS: u32 = 24;
+
+/// Writes of a burst.
+const BURST_WRITES: u32 = 250;
+
+/// Bytes of values in a burst: few of them are more than a chunk of memory.
+const BURST_VALUE_BYTES: usize = 900;
 
 /// Headers of logs that go out in two writes.
 const TORN_HEADERS: u32 = 8;
@@ -39,6 +51,8 @@ pub(super) enum Scene {
     SecondCrash,
     /// The next end is a loss of power that keeps parts.
     LossOfPower,
+    /// Values are large.
+    Burst,
 }
 
 /// Aimed damage.
@@ -77,6 +91,28 @@ impl<S: Subject> Run<S> {
             28 | 30 => self.torn_headers(),
             31 => self.death_before_the_barrier(),
             _ => {}
+        }
+    }
+
+    /// Before the end of the last life: large writes and no jobs, as long as memory and logs last.
+    pub(super) fn burst(&mut self, open: &mut Open<S>) -> Lived<()> {
+        if open.poisoned || !self.choices.chance(Purpose::Scene, 1, BURSTS) {
+            return Ok(());
+        }
+        self.hit("scene-burst");
+        self.scene = Scene::Burst;
+        for _ in 0..BURST_WRITES {
+            self.step_of(Kind::Write, open)?;
+        }
+        self.scene = Scene::None;
+        Ok(())
+    }
+
+    /// The least bytes of a value.
+    pub(super) fn value_bytes_min(&self) -> usize {
+        match self.scene {
+            Scene::Burst => BURST_VALUE_BYTES,
+            _ => 0,
         }
     }
 

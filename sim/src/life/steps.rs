@@ -18,12 +18,17 @@ impl<S: Subject> Run<S> {
     pub(super) fn steps(&mut self, open: &mut Open<S>, count: u32) -> Lived<()> {
         for _ in 0..count {
             let kind = self.swarm.kind(&mut self.choices);
-            self.steps += 1;
-            open.was_poisoned = open.poisoned;
-            self.step(kind, open)?;
-            self.after_step(open)?;
+            self.step_of(kind, open)?;
         }
         Ok(())
+    }
+
+    /// One step, with the checks that follow each.
+    pub(super) fn step_of(&mut self, kind: Kind, open: &mut Open<S>) -> Lived<()> {
+        self.steps += 1;
+        open.was_poisoned = open.poisoned;
+        self.step(kind, open)?;
+        self.after_step(open)
     }
 
     fn step(&mut self, kind: Kind, open: &mut Open<S>) -> Lived<()> {
@@ -192,6 +197,7 @@ impl<S: Subject> Run<S> {
             .choices
             .below(Purpose::Workload, self.swarm.value_bits + 1);
         let length = self.choices.below(Purpose::Workload, 1 << bits) as usize;
+        let length = length.max(self.value_bytes_min());
         // A write-once key mostly gets the same value again, as a replayed block would.
         let once = self.model.kind(keyspace) == KeyspaceKind::WriteOnce;
         let mut value = if once && !self.choices.chance(Purpose::Workload, 1, 8) {
@@ -483,6 +489,7 @@ impl<S: Subject> Run<S> {
 
     /// The end of the last life: no faults, room enough. Everything must come to rest and be right.
     pub(super) fn last_words(&mut self, open: &mut Open<S>) -> Lived<()> {
+        self.burst(open)?;
         for index in 0..open.views.len() {
             let (view, at, id) = &open.views[index];
             let (at, id) = (*at, *id);
