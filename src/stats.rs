@@ -111,6 +111,8 @@ pub struct ResidentFilters {
     pub filters: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// As many of these are in mappings of their own, where an allocator does not count them.
+    pub mapped_bytes: u64,
 }
 
 /// Counters since the opening, and sizes now.
@@ -336,6 +338,7 @@ fn filters_by_bits(version: &Version) -> Vec<ResidentFilters> {
         sum.bits_per_key = bits_per_key;
         sum.filters += 1;
         sum.bytes += filter.bytes() as u64;
+        sum.mapped_bytes += filter.mapped_bytes() as u64;
     }
     by_bits.into_values().collect()
 }

@@ -94,6 +94,7 @@ fn by_bits(stats: &Stats) -> Vec<Value> {
             "bits_per_key": sum.bits_per_key,
             "filters": sum.filters,
             "bytes": sum.bytes,
+            "mapped_bytes": sum.mapped_bytes,
         })
     };
     sums.map(object).collect()

@@ -57,6 +57,14 @@ impl ResidentFilter {
         self.shape().resident_bytes() as usize
     }
 
+    /// As many of them are in a mapping of their own: all or none.
+    pub const fn mapped_bytes(&self) -> usize {
+        match self.blocks {
+            BlockMemory::Mapped(_) => self.bytes(),
+            BlockMemory::Heap(_) => 0,
+        }
+    }
+
     /// Whether the hash may be among those inserted; `false` is certain. A filter without blocks
     /// holds no key.
     #[inline]

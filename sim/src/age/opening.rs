@@ -185,10 +185,15 @@ impl Run<'_> {
         }
         let live = heap::live_bytes() - self.heap_start;
         let segments = stats.segments.max(1) as f64;
-        // The flush's scratch is set aside, not allocated.
+        // The flush's scratch is set aside, not allocated; what is mapped is not the heap's.
         let memory = &stats.memory;
-        let region = memory.total_bytes - memory.free_bytes - memory.scratch_bytes;
-        let listed = region + stats.filter_bytes + stats.fence_bytes + HEAP_AT_REST_BYTES;
+        let region = match weather::chunks_are_mapped(&self.opening()?.budget) {
+            true => 0,
+            false => memory.total_bytes - memory.free_bytes - memory.scratch_bytes,
+        };
+        let mapped = stats.filters_by_bits.iter().map(|sum| sum.mapped_bytes);
+        let filters = stats.filter_bytes - mapped.sum::<u64>();
+        let listed = region + filters + stats.fence_bytes + HEAP_AT_REST_BYTES;
         heap::apart(|| drop(stats));
         if !heap::is_counting() {
             // A figure that nobody took passes no gate.

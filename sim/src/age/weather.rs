@@ -117,10 +117,20 @@ pub fn budget(opening: u64, written: u64, writes: u64) -> Budget {
     }
 }
 
+/// Bytes of a chunk of the write region.
+fn chunk_bytes(budget: &Budget) -> u32 {
+    let bytes = (budget.region_bytes / 512).next_power_of_two();
+    bytes.clamp(4096, 128 << 10) as u32
+}
+
+/// Whether chunks have pages of their own, which the heap does not count.
+pub fn chunks_are_mapped(budget: &Budget) -> bool {
+    chunk_bytes(budget) >= 16 << 10
+}
+
 /// How an opening is made.
 pub fn options(opening: u64, budget: &Budget, writes: u64) -> Options {
     let caps = [0, 64, 256, 16];
-    let chunk_bytes = (budget.region_bytes / 512).next_power_of_two();
     Options::new()
         .background(Background::Manual)
         .write_region_bytes(budget.region_bytes)
@@ -128,7 +138,7 @@ pub fn options(opening: u64, budget: &Budget, writes: u64) -> Options {
         .scan_bytes(budget.scan_bytes)
         // About the newest fifth of the records.
         .window_bytes(writes * 2)
-        .chunk_bytes(chunk_bytes.clamp(4096, 128 << 10) as u32)
+        .chunk_bytes(chunk_bytes(budget))
         .seal_records(seal_records(writes) as u32)
         .cursor_buffer_bytes(16 << 10)
         .manifest_roll_bytes(64 << 10)
