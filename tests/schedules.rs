@@ -80,7 +80,10 @@ fn run(options: Options, jobs: u64, events: Option<u64>) -> Run {
             if let Some(random) = &mut weather {
                 event(random, &store, &pressure, &clock);
             }
-            if let Some(job) = store.runnable().first() {
+            // Filters follow the level by steps of their own, which are in nobody's place.
+            let _ = store.run(Job::LoadFilter, 4).expect("runs");
+            let jobs = store.runnable();
+            if let Some(job) = jobs.iter().find(|job| **job != Job::LoadFilter) {
                 let quantum = 1 + turns.below(16) as u32;
                 store.run(*job, quantum).expect("runs");
                 steps += 1;

@@ -28,13 +28,18 @@ use crate::subject::Subject;
 const LIVES_PER_SCENE: u32 = 32;
 
 /// One run in so many has a burst at its end.
-const BURSTS: u32 = 24;
+const BURSTS: u32 = 8;
 
 /// Writes of a burst.
-const BURST_WRITES: u32 = 250;
+///
+/// Each seals a generation of small ones; a scan of as many segments has to fit the scan memory.
+const BURST_WRITES: u32 = 36;
+
+/// Operations of each, all of them puts.
+pub(super) const BURST_OPERATIONS: u32 = 8;
 
 /// Bytes of values in a burst: few of them are more than a chunk of memory.
-const BURST_VALUE_BYTES: usize = 900;
+const BURST_VALUE_BYTES: usize = 850;
 
 /// Headers of logs that go out in two writes.
 const TORN_HEADERS: u32 = 8;
@@ -106,6 +111,11 @@ impl<S: Subject> Run<S> {
         }
         self.scene = Scene::None;
         Ok(())
+    }
+
+    /// Whether writes are those of a burst.
+    pub(super) fn bursts(&self) -> bool {
+        self.scene == Scene::Burst
     }
 
     /// The least bytes of a value.

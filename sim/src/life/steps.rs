@@ -6,6 +6,7 @@ use sealstone::env::PressureLevel;
 use sealstone::types::KeyspaceKind;
 
 use super::reads::of_view;
+use super::scene::BURST_OPERATIONS;
 use super::{End, Kind, Lived, Open, Run};
 use crate::choices::Purpose;
 use crate::model::{Op, Verdict, Violation};
@@ -215,11 +216,13 @@ impl<S: Subject> Run<S> {
     }
 
     fn batch(&mut self) -> Vec<Op> {
-        let count = 1 + self.choices.below(Purpose::Workload, self.swarm.batch_max);
+        let drawn = 1 + self.choices.below(Purpose::Workload, self.swarm.batch_max);
+        let bursts = self.bursts();
+        let count = if bursts { BURST_OPERATIONS } else { drawn };
         (0..count)
             .map(|_| {
                 let (keyspace, key) = self.key();
-                if self.choices.chance(Purpose::Workload, 1, 5) {
+                if self.choices.chance(Purpose::Workload, 1, 5) && !bursts {
                     Op::delete(keyspace, key)
                 } else {
                     let value = self.value(keyspace, &key);
