@@ -177,14 +177,13 @@ impl Run<'_> {
         // Its loads are in no hour.
         self.extremes.found_segments = found;
         self.settle_jobs()?;
-        let look = |age: &mut Self| heap::apart(|| age.opening().map(|one| one.store.stats()));
-        let segments = look(self)?.segments;
+        let segments = heap::apart(|| self.opening().map(|one| one.store.stats().segments))?;
         for draw in 0..TOUCHES * segments {
             let keyspace = draw as usize % 2;
             let id = self.random.below(self.model.ids(keyspace).max(1));
             self.check_key(keyspace, id)?;
         }
-        let stats = look(self)?;
+        let stats = heap::apart(|| self.opening().map(|opening| opening.store.stats()))?;
         let live = heap::live_bytes() - self.heap_start;
         let segments = stats.segments.max(1) as f64;
         // The flush's scratch is set aside, not allocated; what is mapped is not the heap's.
