@@ -2,7 +2,7 @@
 //!
 //! A write's own lists live as long as its call, so after a few writes there is one set for each thread that
 //! writes at a time, and a write takes nothing from the heap. What is kept is bounded in number and size:
-//! batches of up to 1,024 operations always find theirs again, larger ones within a 32nd of the write region;
+//! batches of up to 1,024 operations always find theirs again, larger ones within a 16th of the write region, 2 MiB at most;
 //! a batch beyond that, or the many threads of a moment, take theirs and give it back to the heap.
 
 use std::collections::VecDeque;
@@ -22,7 +22,10 @@ const SETS_MAX: usize = 4;
 const OPERATIONS_MAX: usize = 1024;
 
 /// The part of the write region's size that larger sets may take beside it, together.
-const LARGE_PART: u64 = 32;
+const LARGE_PART: u64 = 16;
+
+/// The most of it, however large the region is: lists of some 7,000 operations.
+const LARGE_BYTES_MAX: u64 = 2 << 20;
 
 /// Tickets that are kept.
 const TICKETS_MAX: usize = 64;
@@ -76,7 +79,7 @@ pub(crate) struct ScratchPool {
 impl ScratchPool {
     /// Of a store with a write region of that size.
     pub fn new(write_region_bytes: u64) -> Self {
-        let large_bytes_max = write_region_bytes / LARGE_PART;
+        let large_bytes_max = (write_region_bytes / LARGE_PART).min(LARGE_BYTES_MAX);
         Self {
             large_bytes_max: usize::try_from(large_bytes_max).unwrap_or(usize::MAX),
             ..Self::default()
