@@ -518,6 +518,7 @@ impl Engine {
             let old = choice.replaced.iter().flat_map(Run::parts);
             let freed = old.filter(|part| residency.leave(part)).count();
             self.counters.filter_frees.add(freed as u64);
+            self.publish_filters(&residency);
         }
         self.counters.folds.add(1);
         let mut maintenance = self.maintenance.lock();

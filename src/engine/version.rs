@@ -213,6 +213,8 @@ pub(crate) struct Version {
     /// Newest first.
     pub generations: Vec<Arc<Generation>>,
     pub runs: Runs,
+    /// Counts changes of the runs: versions with the same one have the same.
+    pub runs_stamp: u64,
 }
 
 impl Version {
@@ -237,7 +239,11 @@ impl Version {
             new.extend_from_slice(old);
             new
         });
-        Self { generations, runs }
+        Self {
+            generations,
+            runs,
+            runs_stamp: self.runs_stamp + 1,
+        }
     }
 
     /// This version with the runs `old`, which lie side by side, replaced by `new`. Nothing if one of them
@@ -253,6 +259,7 @@ impl Version {
             return None;
         }
         runs.splice(place..place + old.len(), [new]);
+        next.runs_stamp += 1;
         Some(next)
     }
 

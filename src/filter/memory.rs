@@ -29,9 +29,8 @@ const HUGE_BYTES_MIN: u64 = 2 << 20;
 pub enum BlockMemory {
     /// From the allocator.
     Heap(Box<[Block]>),
-    /// Pages of their own, and how many blocks they hold. Boxed: most filters of a store with many segments
-    /// are small ones, which would have to be as large.
-    Mapped(Box<(MmapMut, usize)>),
+    /// Pages of their own, as long as the blocks.
+    Mapped(MmapMut),
 }
 
 impl FilterShape {
@@ -56,16 +55,16 @@ impl BlockMemory {
                 // A wish: small pages serve as well.
                 let _ = pages.advise(memmap2::Advice::HugePage);
             }
-            return Self::Mapped(Box::new((pages, blocks)));
+            return Self::Mapped(pages);
         }
         Self::Heap(vec![Block::default(); blocks].into_boxed_slice())
     }
 
     /// How many blocks there are.
-    pub const fn blocks(&self) -> usize {
+    pub fn blocks(&self) -> usize {
         match self {
             Self::Heap(blocks) => blocks.len(),
-            Self::Mapped(mapped) => mapped.1,
+            Self::Mapped(pages) => pages.len() / BLOCK_BYTES,
         }
     }
 
@@ -77,8 +76,8 @@ impl BlockMemory {
                     *own = *block;
                 }
             }
-            Self::Mapped(mapped) => {
-                if let Some(own) = mapped.0.as_chunks_mut().0.get_mut(place) {
+            Self::Mapped(pages) => {
+                if let Some(own) = pages.as_chunks_mut().0.get_mut(place) {
                     *own = block.to_bytes();
                 }
             }
@@ -90,7 +89,7 @@ impl BlockMemory {
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::Heap(blocks) => blocks.iter().flat_map(Block::to_bytes).collect(),
-            Self::Mapped(mapped) => mapped.0[..mapped.1 * BLOCK_BYTES].to_vec(),
+            Self::Mapped(pages) => pages.to_vec(),
         }
     }
 }

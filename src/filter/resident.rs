@@ -43,7 +43,7 @@ impl ResidentFilter {
     }
 
     /// Its shape.
-    pub const fn shape(&self) -> FilterShape {
+    pub fn shape(&self) -> FilterShape {
         FilterShape {
             algorithm: self.algorithm,
             bits_per_key: self.bits_per_key,
@@ -53,7 +53,7 @@ impl ResidentFilter {
     }
 
     /// The memory of its blocks, in bytes.
-    pub const fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.shape().resident_bytes() as usize
     }
 
@@ -61,25 +61,30 @@ impl ResidentFilter {
     /// holds no key.
     #[inline]
     pub fn may_contain(&self, hash: KeyHash) -> bool {
+        self.may_contain_remixed(hash, remix(hash))
+    }
+
+    /// The same, for a caller that asks many filters: `remixed` is the hash as [`remix`] spreads it.
+    #[inline]
+    pub fn may_contain_remixed(&self, hash: KeyHash, remixed: u64) -> bool {
         let place = self.shape().block_of(hash) as usize;
         match &self.blocks {
             BlockMemory::Heap(blocks) => blocks
                 .get(place)
-                .is_some_and(|block| self.block_may_contain(&block.0, hash)),
-            BlockMemory::Mapped(mapped) => mapped
-                .0
+                .is_some_and(|block| self.block_may_contain(&block.0, remixed)),
+            BlockMemory::Mapped(pages) => pages
                 .as_chunks()
                 .0
                 .get(place)
-                .is_some_and(|block| self.block_may_contain(block, hash)),
+                .is_some_and(|block| self.block_may_contain(block, remixed)),
         }
     }
 
     #[inline(always)]
-    fn block_may_contain(&self, block: &impl block::Words, hash: KeyHash) -> bool {
+    fn block_may_contain(&self, block: &impl block::Words, remixed: u64) -> bool {
         match self.algorithm {
-            Algorithm::Split => simd::contains_split(block, remix(hash)),
-            Algorithm::Free { k } => block::contains_free(block, remix(hash), k),
+            Algorithm::Split => simd::contains_split(block, remixed),
+            Algorithm::Free { k } => block::contains_free(block, remixed, k),
         }
     }
 
@@ -93,8 +98,8 @@ impl ResidentFilter {
                     simd::prefetch(block);
                 }
             }
-            BlockMemory::Mapped(mapped) => {
-                if let Some(block) = mapped.0.as_chunks::<BLOCK_BYTES>().0.get(place) {
+            BlockMemory::Mapped(pages) => {
+                if let Some(block) = pages.as_chunks::<BLOCK_BYTES>().0.get(place) {
                     simd::prefetch(block);
                 }
             }

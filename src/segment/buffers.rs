@@ -41,6 +41,12 @@ impl LookupBuffers {
         }
     }
 
+    /// Whether steps are kept.
+    #[inline]
+    pub const fn is_watched(&self) -> bool {
+        self.trace.is_some()
+    }
+
     /// The steps so far; none are kept from now on.
     pub fn take_trace(&mut self) -> Option<Box<Trace>> {
         self.trace.take()
@@ -76,11 +82,6 @@ impl LookupBuffers {
     /// The record buffer itself, for a caller that keeps the value; the next lookup makes another.
     pub fn take_record(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.record.buffer)
-    }
-
-    /// Memory held, in bytes.
-    pub const fn bytes(&self) -> usize {
-        self.page.capacity() + self.record.buffer.capacity()
     }
 
     /// Lets go of the mapping, and of the record buffer if it grew beyond `bytes_max`.

@@ -87,21 +87,3 @@ pub struct ReadCounts {
     /// Runs that need not be asked because the table covers them.
     pub window_runs_skipped: u64,
 }
-
-impl ReadCounts {
-    /// Adds another count.
-    pub fn add(&mut self, other: &Self) {
-        self.reads += other.reads;
-        self.bytes += other.bytes;
-        self.mapped_reads += other.mapped_reads;
-        self.mapped_bytes += other.mapped_bytes;
-        self.opens += other.opens;
-        self.first_touches += other.first_touches;
-        self.filter_tests += other.filter_tests;
-        self.candidates += other.candidates;
-        self.false_candidates += other.false_candidates;
-        self.window_hits += other.window_hits;
-        self.window_false_candidates += other.window_false_candidates;
-        self.window_runs_skipped += other.window_runs_skipped;
-    }
-}
