@@ -642,7 +642,10 @@ impl Engine {
                 filters.push(filter.clone());
             }
         }
-        let filter_bytes = filters.iter().map(|filter| filter.bytes() as u64).sum::<u64>();
+        let filter_bytes = filters
+            .iter()
+            .map(|filter| filter.bytes() as u64)
+            .sum::<u64>();
         let filter_bytes = filter_bytes + loading_bytes;
         Audit {
             issued,

@@ -83,7 +83,9 @@ impl FilterSet {
 
     /// All filters in it.
     pub fn filters(&self) -> impl Iterator<Item = &Arc<ResidentFilter>> {
-        self.lanes.iter().flat_map(|lane| lane.filters.iter().flatten())
+        self.lanes
+            .iter()
+            .flat_map(|lane| lane.filters.iter().flatten())
     }
 }
 
@@ -101,7 +103,8 @@ impl Lane {
                 prefix_bits: run.parts().len().ilog2(),
                 generations: run.generations(),
             });
-            lane.filters.extend(run.parts().iter().map(|part| part.filter()));
+            lane.filters
+                .extend(run.parts().iter().map(|part| part.filter()));
         }
         lane
     }
@@ -115,7 +118,10 @@ impl Lane {
     /// those that the set has.
     #[inline]
     pub fn covered(&self, lo: u64) -> Option<usize> {
-        let covered = self.runs.iter().take_while(|slots| slots.generations.0 >= lo);
+        let covered = self
+            .runs
+            .iter()
+            .take_while(|slots| slots.generations.0 >= lo);
         let covered = covered.count();
         (covered < RUNS_MAX).then_some(covered)
     }
@@ -123,7 +129,9 @@ impl Lane {
     #[inline]
     fn filter(&self, slots: &Slots, hash: KeyHash) -> Option<&ResidentFilter> {
         let part = hash.0 >> (HASH_BITS - slots.prefix_bits);
-        self.filters.get(slots.first as usize + part as usize)?.as_deref()
+        self.filters
+            .get(slots.first as usize + part as usize)?
+            .as_deref()
     }
 
     /// Asks for the lines of a hash in the filters of the runs from `from` on. Costs no wait.

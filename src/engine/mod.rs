@@ -29,6 +29,7 @@ mod fold_job;
 pub(crate) mod jobs;
 #[cfg(all(test, loom))]
 mod loom_tests;
+pub(crate) mod multi;
 pub(crate) mod open;
 pub(crate) mod pressure;
 pub(crate) mod read;

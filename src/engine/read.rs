@@ -19,7 +19,7 @@ use crate::engine::version::{Run, Version};
 use crate::error::Result;
 use crate::explain::{Cost, Step, Trace};
 use crate::memtable::{Found, ValueRef};
-use crate::segment::{Filtered, Lookup, LookupBuffers, ReadCounts, Segment, Wanted};
+use crate::segment::{FileTable, Filtered, Lookup, LookupBuffers, ReadCounts, Segment, Wanted};
 use crate::sync::{Arc, Guard};
 use crate::types::{KEY_BYTES_MAX, KeyHash, KeyspaceId, KeyspaceKind, RecordKind, Sequence};
 use crate::value::Value;
@@ -226,7 +226,10 @@ impl Engine {
     /// table, and those of the filters that the table does not spare.
     #[inline]
     fn prefetch(&self, filters: &Filters<'_>, hash: KeyHash) {
-        let lo = self.window.as_ref().and_then(|window| window.prefetch(hash));
+        let lo = self
+            .window
+            .as_ref()
+            .and_then(|window| window.prefetch(hash));
         if let Some(lane) = filters.lane() {
             let from = lo.and_then(|lo| lane.covered(lo)).unwrap_or(0);
             lane.prefetch(from, hash);
@@ -242,6 +245,9 @@ impl Engine {
     ) -> Result<Option<ReadHit>> {
         let mut counts = ReadCounts::default();
         let found = self.lookup_counted(runs, probe, wanted, buffers, &mut counts);
+        if matches!(found, Ok(Lookup::Waits)) {
+            counts = counts.of_reads();
+        }
         self.counters.add_lookup(&counts);
         buffers.watch_end(&counts);
         found.map(ReadHit::of)
@@ -487,7 +493,8 @@ struct ReadHit {
 impl ReadHit {
     fn of(found: Lookup) -> Option<Self> {
         let (kind, sequence, value) = match found {
-            Lookup::Absent => return None,
+            // Whoever has set reads ahead asks his buffers for what waits.
+            Lookup::Absent | Lookup::Waits => return None,
             Lookup::Tombstone { sequence } => (RecordKind::Tombstone, sequence, 0..0),
             Lookup::Value { sequence, value } => (RecordKind::Value, sequence, value),
         };
@@ -530,6 +537,30 @@ impl ThreadBuffers {
     /// Buffers of a lookup whose steps are kept.
     pub fn watched() -> Self {
         Self(Some(Box::new(LookupBuffers::watched())))
+    }
+
+    /// From now on reads are made together.
+    pub fn set_ahead(&mut self) {
+        self.get().set_ahead();
+    }
+
+    /// The next lookup begins, or begins again.
+    pub fn begin(&mut self, owner: usize) {
+        if let Some(ahead) = self.get().ahead() {
+            ahead.begin(owner);
+        }
+    }
+
+    /// Whether the lookup that was made last has stopped for a read.
+    pub fn waits(&mut self) -> bool {
+        self.get().ahead().is_some_and(|ahead| ahead.waits())
+    }
+
+    /// Makes the reads that lookups have stopped for.
+    pub fn read_ahead(&mut self, files: &FileTable, counts: &mut ReadCounts) {
+        if let Some(ahead) = self.get().ahead() {
+            ahead.read(files, counts);
+        }
     }
 
     /// The steps that were kept.

@@ -384,6 +384,11 @@ impl Segment {
         }
     }
 
+    /// The slot of the file.
+    pub(super) fn file_slot(&self) -> Arc<FileSlot> {
+        self.slot.load_full().unwrap_or_else(|| self.new_slot())
+    }
+
     /// Whether its file is open.
     pub fn is_open(&self) -> bool {
         self.slot.load().as_ref().is_some_and(|slot| slot.is_open())

@@ -69,7 +69,10 @@ impl Window {
     /// known before a probe. Nothing if the table covers none. Costs no wait.
     #[inline]
     pub fn prefetch(&self, hash: KeyHash) -> Option<u64> {
-        let (lo, hi) = (self.lo.load(Ordering::Acquire), self.hi.load(Ordering::Acquire));
+        let (lo, hi) = (
+            self.lo.load(Ordering::Acquire),
+            self.hi.load(Ordering::Acquire),
+        );
         if lo >= hi {
             return None;
         }
