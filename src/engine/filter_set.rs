@@ -126,6 +126,16 @@ impl Lane {
         (covered < RUNS_MAX).then_some(covered)
     }
 
+    /// The newest run that reaches down to a generation.
+    #[inline]
+    pub fn run_of(&self, generation: u64) -> usize {
+        let newer = self
+            .runs
+            .iter()
+            .take_while(|slots| slots.generations.0 > generation);
+        newer.count()
+    }
+
     #[inline]
     fn filter(&self, slots: &Slots, hash: KeyHash) -> Option<&ResidentFilter> {
         let part = hash.0 >> (HASH_BITS - slots.prefix_bits);

@@ -270,8 +270,10 @@ impl Engine {
                 runs: covered as u64,
             });
             if probe.has_candidates() {
+                let guess = filters.run_of(probe);
                 filters.pinned = None;
-                let found = self.lookup_window(runs, probe, &wanted, buffers, counts)?;
+                let among = (runs, guess);
+                let found = self.lookup_window(among, probe, &wanted, buffers, counts)?;
                 if found != Lookup::Absent {
                     return Ok(found);
                 }
@@ -328,10 +330,10 @@ impl Engine {
     }
 
     /// Looks at the records that the window table names, newest first. Those of segments that the reader
-    /// does not have in these runs are not for it.
+    /// does not have in these runs are not for it. With the runs comes a guess where the first of them is.
     fn lookup_window(
         &self,
-        runs: &[Run],
+        (runs, guess): (&[Run], usize),
         probe: &Probe,
         wanted: &Wanted<'_>,
         buffers: &mut ThreadBuffers,
@@ -342,7 +344,7 @@ impl Engine {
         };
         let kind = self.keyspace_kind(wanted.keyspace);
         for (generation, entry) in probe.candidates() {
-            let Some(segment) = segment_of(runs, kind, generation) else {
+            let Some(segment) = segment_of((runs, guess), kind, generation) else {
                 continue;
             };
             let is_alike = |hash| window.is_alike(probe, hash);
@@ -366,6 +368,12 @@ impl Engine {
         counts: &mut ReadCounts,
     ) -> Result<Lookup> {
         let part = run.part(wanted.hash);
+        let mut wanted = *wanted;
+        if !run.ordinals().is_empty() && run.generations().1 < wanted.known_from {
+            // None of its segments is: spares a look at each one that a record is in.
+            wanted.known_from = u64::MAX;
+        }
+        let wanted = &wanted;
         let found = part.lookup(&self.files, run.ordinals(), wanted, buffers, counts);
         match found {
             Err(error)
@@ -466,6 +474,14 @@ impl<'a> Filters<'a> {
         (newest < probe.hi).then(|| self.runs.partition_point(older))
     }
 
+    /// Where the run is that has the newest candidate's generation, as far as the set knows.
+    #[inline]
+    fn run_of(&self, probe: &Probe) -> usize {
+        let newest = probe.candidates().next();
+        let lane = self.lane().zip(newest);
+        lane.map_or(0, |(lane, (generation, _))| lane.run_of(generation))
+    }
+
     #[inline]
     fn test(&self, from: usize, hash: KeyHash) -> Answers {
         self.lane()
@@ -474,13 +490,28 @@ impl<'a> Filters<'a> {
 }
 
 /// The segment of a generation and kind, if one of these runs has it.
-fn segment_of(runs: &[Run], kind: KeyspaceKind, generation: u64) -> Option<&Arc<Segment>> {
-    let newer = runs.partition_point(|run| run.generations().0 > generation);
-    let run = runs.get(newer..)?.iter().find(|run| run.kind() == kind)?;
+fn segment_of<'a>(
+    (runs, guess): (&'a [Run], usize),
+    kind: KeyspaceKind,
+    generation: u64,
+) -> Option<&'a Arc<Segment>> {
+    let has = |run: &&Run| {
+        let (oldest, newest) = run.generations();
+        run.kind() == kind && (oldest..=newest).contains(&generation)
+    };
+    let find = || {
+        let newer = runs.partition_point(|run| run.generations().0 > generation);
+        runs.get(newer..)?.iter().find(|run| run.kind() == kind)
+    };
+    let run = runs.get(guess).filter(has).or_else(find)?;
     let segments = run.segments();
-    let newer = segments.partition_point(|segment| segment.generations().1 > generation);
-    let segment = segments.get(newer)?;
-    (segment.generations() == (generation, generation)).then_some(segment)
+    let is_it = |segment: &&Arc<Segment>| segment.generations() == (generation, generation);
+    // Where every generation has a segment of the kind, its place follows.
+    let guess = run.generations().1.saturating_sub(generation) as usize;
+    segments.get(guess).filter(is_it).or_else(|| {
+        let newer = segments.partition_point(|segment| segment.generations().1 > generation);
+        segments.get(newer).filter(is_it)
+    })
 }
 
 /// A hit in a segment: where the value lies in the record buffer.

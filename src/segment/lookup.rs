@@ -311,7 +311,9 @@ impl Segment {
         let damage = |what| self.damage(OPERATION, source.places.page_offset(page), what);
         let segment = ordinal.and_then(|ordinal| source.records.get(ordinal));
         let segment = segment.ok_or_else(|| damage("an entry of a segment that the run lacks"))?;
-        if segment.is_newer_than(wanted.bound) || segment.generations().1 >= wanted.known_from {
+        let is_known =
+            wanted.known_from != u64::MAX && segment.generations().1 >= wanted.known_from;
+        if is_known || segment.is_newer_than(wanted.bound) {
             return Ok(None);
         }
         let places = segment.tail(source.files, counts)?.places();
