@@ -75,7 +75,7 @@ proptest! {
         rounds in 1u64..9,
         window in any::<bool>(),
         filters in any::<bool>(),
-        hash_bits in prop_oneof![Just(46u8), Just(6)],
+        hash_bits in prop_oneof![Just(46u8), Just(8)],
         mapped in any::<bool>(),
         asked in proptest::collection::vec((any::<bool>(), 0u64..330), 0..200),
     ) {
