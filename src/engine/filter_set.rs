@@ -21,8 +21,9 @@ use crate::engine::residency::Residency;
 use crate::engine::version::{Run, Version};
 use crate::filter::{ResidentFilter, block::remix};
 use crate::segment::Filtered;
-use crate::sync::Arc;
+use crate::sync::{Arc, Guard};
 use crate::types::{HASH_BITS, KeyHash, KeyspaceKind};
+use crate::window::Probe;
 
 /// Runs of a kind in a set: a bit each in the answers. Folds keep 10,000 segments in about 20.
 pub(crate) const RUNS_MAX: usize = u64::BITS as usize;
@@ -196,7 +197,95 @@ impl Answers {
     }
 }
 
+/// Runs of a kind, newest first, and their filters side by side.
+pub(crate) struct Filters<'a> {
+    pub runs: &'a [Run],
+    /// Those of a whole version; a generation's own runs have no set.
+    version: Option<(&'a Version, KeyspaceKind)>,
+    /// The set, if it is of this version; never held during a read.
+    pub pinned: Option<Guard<Arc<FilterSet>>>,
+}
+
+impl<'a> Filters<'a> {
+    /// Runs whose filters are asked one by one.
+    pub fn by_themselves(runs: &'a [Run]) -> Self {
+        Self {
+            runs,
+            version: None,
+            pinned: None,
+        }
+    }
+
+    #[inline]
+    fn lane(&self) -> Option<&Lane> {
+        let (_, kind) = self.version?;
+        self.pinned.as_ref().map(|set| set.lane(kind))
+    }
+
+    /// How many of the runs the window table covers as a whole: the newest of them. Nothing if there are
+    /// newer ones than it knew when it was asked.
+    #[inline]
+    pub fn covered(&self, probe: &Probe) -> Option<usize> {
+        // The set has the bounds side by side.
+        if let Some(lane) = self.lane()
+            && let Some(covered) = lane.covered(probe.lo)
+        {
+            return (lane.newest_generation()? < probe.hi).then_some(covered);
+        }
+        let newest = self.runs.first()?.generations().1;
+        let older = |run: &Run| run.generations().0 >= probe.lo;
+        (newest < probe.hi).then(|| self.runs.partition_point(older))
+    }
+
+    /// Where the run is that has the newest candidate's generation, as far as the set knows.
+    #[inline]
+    pub fn run_of(&self, probe: &Probe) -> usize {
+        let newest = probe.candidates().next();
+        let lane = self.lane().zip(newest);
+        lane.map_or(0, |(lane, (generation, _))| lane.run_of(generation))
+    }
+
+    #[inline]
+    pub fn test(&self, from: usize, hash: KeyHash) -> Answers {
+        self.lane()
+            .map_or_else(Answers::default, |lane| lane.test(from, hash))
+    }
+}
+
 impl Engine {
+    /// The runs of a kind in a version, their filters pinned.
+    #[inline]
+    pub fn filters_of<'a>(&self, version: &'a Version, kind: KeyspaceKind) -> Filters<'a> {
+        let set = self.filter_set.load();
+        Filters {
+            runs: &version.runs[usize::from(kind.code())],
+            version: Some((version, kind)),
+            pinned: set.is_of(version).then_some(set),
+        }
+    }
+
+    /// The same after reads.
+    pub fn pinned_again<'a>(&self, filters: Filters<'a>) -> Filters<'a> {
+        match filters.version {
+            Some((version, kind)) => self.filters_of(version, kind),
+            None => filters,
+        }
+    }
+
+    /// Asks for the cache lines that a lookup will look at unless memory answers it: those of the window
+    /// table, and those of the filters that the table does not spare.
+    #[inline]
+    pub fn prefetch_lines(&self, filters: &Filters<'_>, hash: KeyHash) {
+        let lo = self
+            .window
+            .as_ref()
+            .and_then(|window| window.prefetch(hash));
+        if let Some(lane) = filters.lane() {
+            let from = lo.and_then(|lo| lane.covered(lo)).unwrap_or(0);
+            lane.prefetch(from, hash);
+        }
+    }
+
     /// Publishes the filters of the current version as they are now. With the residency lock held.
     pub fn publish_filters(&self, _residency: &Residency) {
         let set = FilterSet::of(&self.version.load());

@@ -33,6 +33,7 @@ pub(crate) mod multi;
 pub(crate) mod open;
 pub(crate) mod pressure;
 pub(crate) mod read;
+pub(crate) mod read_buffers;
 pub(crate) mod recovery;
 pub(crate) mod registry;
 pub(crate) mod residency;

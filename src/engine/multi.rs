@@ -5,7 +5,8 @@
 //! they go on (`segment::ahead`). Answers, errors and counts are those of one lookup after the other.
 
 use crate::engine::Engine;
-use crate::engine::read::{Reach, ThreadBuffers};
+use crate::engine::read::Reach;
+use crate::engine::read_buffers::ThreadBuffers;
 use crate::engine::version::Version;
 use crate::error::Result;
 use crate::segment::ReadCounts;

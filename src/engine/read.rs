@@ -9,18 +9,19 @@
 //! newer than this lookup). A snapshot brings both, made under the registry lock. See [`Reach`] for what
 //! happens when a generation leaves memory meanwhile.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::OnceCell;
 
 use crate::engine::Engine;
 use crate::engine::explain::run_step;
-use crate::engine::filter_set::{Answers, FilterSet, Lane};
+use crate::engine::filter_set::Filters;
 use crate::engine::fold::is_damage;
+use crate::engine::read_buffers::{RECORD_BYTES_KEPT, ThreadBuffers};
 use crate::engine::version::{Run, Version};
 use crate::error::Result;
-use crate::explain::{Cost, Step, Trace};
+use crate::explain::Step;
 use crate::memtable::{Found, ValueRef};
-use crate::segment::{FileTable, Filtered, Lookup, LookupBuffers, ReadCounts, Segment, Wanted};
-use crate::sync::{Arc, Guard};
+use crate::segment::{Filtered, Lookup, LookupBuffers, ReadCounts, Segment, Wanted};
+use crate::sync::Arc;
 use crate::types::{KEY_BYTES_MAX, KeyHash, KeyspaceId, KeyspaceKind, RecordKind, Sequence};
 use crate::value::Value;
 use crate::window::Probe;
@@ -168,7 +169,7 @@ impl Engine {
             known_from: u64::MAX,
         };
         let mut filters = self.filters_of(version, kind);
-        self.prefetch(&filters, hash);
+        self.prefetch_lines(&filters, hash);
         // Asked once, and only behind the memory. The version was loaded before.
         let window = OnceCell::new();
         let probe = || {
@@ -202,38 +203,6 @@ impl Engine {
         }
         let found = self.lookup_runs(filters, probe(), wanted, buffers)?;
         Ok(found.map(|found| on_hit(found.hit(buffers))))
-    }
-
-    /// The runs of a kind in a version, their filters pinned.
-    #[inline]
-    fn filters_of<'a>(&self, version: &'a Version, kind: KeyspaceKind) -> Filters<'a> {
-        let set = self.filter_set.load();
-        Filters {
-            runs: &version.runs[usize::from(kind.code())],
-            version: Some((version, kind)),
-            pinned: set.is_of(version).then_some(set),
-        }
-    }
-
-    fn pinned_again<'a>(&self, filters: Filters<'a>) -> Filters<'a> {
-        match filters.version {
-            Some((version, kind)) => self.filters_of(version, kind),
-            None => filters,
-        }
-    }
-
-    /// Asks for the cache lines that a lookup will look at unless memory answers it: those of the window
-    /// table, and those of the filters that the table does not spare.
-    #[inline]
-    fn prefetch(&self, filters: &Filters<'_>, hash: KeyHash) {
-        let lo = self
-            .window
-            .as_ref()
-            .and_then(|window| window.prefetch(hash));
-        if let Some(lane) = filters.lane() {
-            let from = lo.and_then(|lo| lane.covered(lo)).unwrap_or(0);
-            lane.prefetch(from, hash);
-        }
     }
 
     fn lookup_runs(
@@ -434,67 +403,12 @@ impl Engine {
     }
 }
 
-/// Runs of a kind, newest first, and their filters side by side.
-struct Filters<'a> {
-    runs: &'a [Run],
-    /// Those of a whole version; a generation's own runs have no set.
-    version: Option<(&'a Version, KeyspaceKind)>,
-    /// The set, if it is of this version; never held during a read.
-    pinned: Option<Guard<Arc<FilterSet>>>,
-}
-
-impl<'a> Filters<'a> {
-    /// Runs whose filters are asked one by one.
-    fn by_themselves(runs: &'a [Run]) -> Self {
-        Self {
-            runs,
-            version: None,
-            pinned: None,
-        }
-    }
-
-    #[inline]
-    fn lane(&self) -> Option<&Lane> {
-        let (_, kind) = self.version?;
-        self.pinned.as_ref().map(|set| set.lane(kind))
-    }
-
-    /// How many of the runs the window table covers as a whole: the newest of them. Nothing if there are
-    /// newer ones than it knew when it was asked.
-    #[inline]
-    fn covered(&self, probe: &Probe) -> Option<usize> {
-        // The set has the bounds side by side.
-        if let Some(lane) = self.lane()
-            && let Some(covered) = lane.covered(probe.lo)
-        {
-            return (lane.newest_generation()? < probe.hi).then_some(covered);
-        }
-        let newest = self.runs.first()?.generations().1;
-        let older = |run: &Run| run.generations().0 >= probe.lo;
-        (newest < probe.hi).then(|| self.runs.partition_point(older))
-    }
-
-    /// Where the run is that has the newest candidate's generation, as far as the set knows.
-    #[inline]
-    fn run_of(&self, probe: &Probe) -> usize {
-        let newest = probe.candidates().next();
-        let lane = self.lane().zip(newest);
-        lane.map_or(0, |(lane, (generation, _))| lane.run_of(generation))
-    }
-
-    #[inline]
-    fn test(&self, from: usize, hash: KeyHash) -> Answers {
-        self.lane()
-            .map_or_else(Answers::default, |lane| lane.test(from, hash))
-    }
-}
-
 /// The segment of a generation and kind, if one of these runs has it.
-fn segment_of<'a>(
-    (runs, guess): (&'a [Run], usize),
+fn segment_of(
+    (runs, guess): (&[Run], usize),
     kind: KeyspaceKind,
     generation: u64,
-) -> Option<&'a Arc<Segment>> {
+) -> Option<&Arc<Segment>> {
     let has = |run: &&Run| {
         let (oldest, newest) = run.generations();
         run.kind() == kind && (oldest..=newest).contains(&generation)
@@ -541,91 +455,6 @@ impl ReadHit {
             kind: self.kind,
             sequence: self.sequence,
             value: HitValue::Read(buffers.get(), self.value),
-        }
-    }
-}
-
-/// Record buffers above this are not kept by a thread.
-const RECORD_BYTES_KEPT: usize = 64 << 10;
-
-thread_local! {
-    static KEPT: Cell<Option<Box<LookupBuffers>>> = const { Cell::new(None) };
-}
-
-/// The buffers of one lookup: those that the thread's last one left, so that a lookup allocates nothing
-/// but what it hands out. A lookup inside another one's closure gets its own.
-#[derive(Default)]
-pub(crate) struct ThreadBuffers(Option<Box<LookupBuffers>>);
-
-impl ThreadBuffers {
-    fn get(&mut self) -> &mut LookupBuffers {
-        self.0.get_or_insert_with(|| {
-            let kept = KEPT.try_with(Cell::take).ok().flatten();
-            kept.unwrap_or_default()
-        })
-    }
-
-    /// Buffers of a lookup whose steps are kept.
-    pub fn watched() -> Self {
-        Self(Some(Box::new(LookupBuffers::watched())))
-    }
-
-    /// From now on reads are made together.
-    pub fn set_ahead(&mut self) {
-        self.get().set_ahead();
-    }
-
-    /// The next lookup begins, or begins again.
-    pub fn begin(&mut self, owner: usize) {
-        if let Some(ahead) = self.get().ahead() {
-            ahead.begin(owner);
-        }
-    }
-
-    /// Whether the lookup that was made last has stopped for a read.
-    pub fn waits(&mut self) -> bool {
-        self.get().ahead().is_some_and(|ahead| ahead.waits())
-    }
-
-    /// Makes the reads that lookups have stopped for.
-    pub fn read_ahead(&mut self, files: &FileTable, counts: &mut ReadCounts) {
-        if let Some(ahead) = self.get().ahead() {
-            ahead.read(files, counts);
-        }
-    }
-
-    /// The steps that were kept.
-    pub fn take_trace(&mut self) -> Trace {
-        let trace = self.0.as_mut().and_then(|buffers| buffers.take_trace());
-        trace.map(|trace| *trace).unwrap_or_default()
-    }
-
-    #[inline]
-    fn is_watched(&self) -> bool {
-        self.0.as_ref().is_some_and(|buffers| buffers.is_watched())
-    }
-
-    /// Keeps a step, if the lookup is watched.
-    #[inline]
-    fn watch(&mut self, counts: &ReadCounts, step: impl FnOnce(Cost) -> Step) {
-        if let Some(buffers) = &mut self.0 {
-            buffers.watch(counts, step);
-        }
-    }
-
-    #[inline]
-    fn watch_end(&mut self, counts: &ReadCounts) {
-        if let Some(buffers) = &mut self.0 {
-            buffers.watch_end(counts);
-        }
-    }
-}
-
-impl Drop for ThreadBuffers {
-    fn drop(&mut self) {
-        if let Some(mut buffers) = self.0.take() {
-            buffers.trim(RECORD_BYTES_KEPT);
-            let _ = KEPT.try_with(|kept| kept.set(Some(buffers)));
         }
     }
 }

@@ -163,7 +163,7 @@ pub const fn fence_of(hash: KeyHash, prefix_bits: u8) -> u32 {
 /// pages if none can. The search goes on to later pages while their last hash is not above it.
 pub fn first_page(fences: &[u32], hash: KeyHash, prefix_bits: u8) -> usize {
     let wanted = fence_of(hash, prefix_bits);
-    let guess = (u64::from(wanted) * fences.len() as u64 >> 32) as usize;
+    let guess = ((u64::from(wanted) * fences.len() as u64) >> 32) as usize;
     partition_point_near(fences, guess, |fence| *fence < wanted)
 }
 
