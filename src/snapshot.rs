@@ -148,11 +148,20 @@ impl Snapshot {
             .is_some())
     }
 
-    /// The values of several keys, in the order asked.
+    /// The values of several keys, in the order asked. Costs the reads of as many [`get`](Self::get)s; those of
+    /// up to 64 keys at a time are made together, sorted, those of a file by one
+    /// [`read_many`](crate::env::File::read_many). The error is that of the first key that has one.
     pub fn multi_get(&self, keys: &[(&Keyspace, &[u8])]) -> Result<Vec<Option<Value>>> {
-        keys.iter()
-            .map(|(keyspace, key)| self.get(keyspace, key))
-            .collect()
+        for (keyspace, _) in keys {
+            self.check(keyspace)?;
+        }
+        let Self { pin } = self;
+        let keys: Vec<_> = keys
+            .iter()
+            .map(|(keyspace, key)| (keyspace.id(), *key))
+            .collect();
+        let reach = Reach::at(pin.bound);
+        pin.engine().multi_get_at(&pin.version, reach, &keys)
     }
 
     /// The records with keys in `range`, in key order, from either end.

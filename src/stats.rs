@@ -14,7 +14,7 @@ use crate::error::PinInfo;
 use crate::keyspace::KeyspaceInfo;
 use crate::memory::Owner;
 use crate::memory_stats::{MemoryCounters, PressureStats};
-use crate::sync::Ordering;
+use crate::sync::{Arc, Ordering};
 use crate::types::{KeyspaceKind, Sequence};
 use crate::window::Window;
 
@@ -639,8 +639,17 @@ impl Engine {
         };
         // What is there, not what residency thinks is there.
         let parts = version.segments().chain(version.folded_parts());
-        let filters = parts.filter_map(|part| part.filter());
-        let filter_bytes = filters.map(|filter| filter.bytes() as u64).sum::<u64>() + loading_bytes;
+        let mut filters: Vec<_> = parts.filter_map(|part| part.filter()).collect();
+        for filter in self.filter_set.load().filters() {
+            if !filters.iter().any(|other| Arc::ptr_eq(other, filter)) {
+                filters.push(filter.clone());
+            }
+        }
+        let filter_bytes = filters
+            .iter()
+            .map(|filter| filter.bytes() as u64)
+            .sum::<u64>();
+        let filter_bytes = filter_bytes + loading_bytes;
         Audit {
             issued,
             visible: self.visible(),

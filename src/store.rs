@@ -229,7 +229,7 @@ impl Store {
         self.ticket(state)?.wait().map(|_| ())
     }
 
-    /// The values of several keys, all from one version, in the order asked.
+    /// The values of several keys, all from one version, in the order asked. See [`Snapshot::multi_get`].
     pub fn multi_get(&self, keys: &[(&Keyspace, &[u8])]) -> Result<Vec<Option<Value>>> {
         let pin = ReaderPin::register(&self.inner, None, "multi_get")?;
         Snapshot::new(pin).multi_get(keys)

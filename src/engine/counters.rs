@@ -114,11 +114,7 @@ impl Counters {
 
     /// Adds what one lookup did; nothing is written for a lookup that met no run.
     pub fn add_lookup(&self, counts: &ReadCounts) {
-        if counts.filter_tests == 0
-            && counts.reads == 0
-            && counts.mapped_reads == 0
-            && counts.window_runs_skipped == 0
-        {
+        if *counts == ReadCounts::default() {
             return;
         }
         let stripe = self.of_lookups();

@@ -1,7 +1,8 @@
 //! A lookup that is watched: the steps of `get`, and what each cost.
 
 use crate::engine::Engine;
-use crate::engine::read::{Reach, ThreadBuffers};
+use crate::engine::read::Reach;
+use crate::engine::read_buffers::ThreadBuffers;
 use crate::engine::version::Run;
 use crate::error::Result;
 use crate::explain::{Answer, Explanation, FilterAnswer, Step};

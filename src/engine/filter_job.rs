@@ -86,6 +86,7 @@ impl Engine {
             residency.end_load();
         }
         self.counters.filter_frees.add(residency.shed(&version));
+        self.publish_filters(residency);
     }
 
     /// Counts a lookup that is one of the sampled, and how many runs without filter it met in vain.
@@ -162,6 +163,9 @@ impl Engine {
             freed += 1;
         }
         self.counters.filter_frees.add(freed);
+        if freed > 0 {
+            self.publish_filters(&residency);
+        }
         if residency.is_cancelled() {
             slot.loading = None;
             residency.end_load();
@@ -171,11 +175,18 @@ impl Engine {
 
     /// Begins the best load of the plan, if there is one.
     fn begin_filter(&self) -> Result<Option<Loading>> {
-        let begun = self.residency.lock().begin_load();
-        let Some((part, choice, bytes, freed)) = begun else {
+        let begun = {
+            let mut residency = self.residency.lock();
+            let (begun, freed) = residency.begin_load();
+            self.counters.filter_frees.add(freed);
+            if freed > 0 {
+                self.publish_filters(&residency);
+            }
+            begun
+        };
+        let Some((part, choice, bytes)) = begun else {
             return Ok(None);
         };
-        self.counters.filter_frees.add(freed);
         let mut counts = ReadCounts::default();
         let load = part.begin_filter_load(&self.files, bits_of(choice), bytes, &mut counts);
         self.counters.filter_reads.add(counts.reads);
@@ -193,6 +204,7 @@ impl Engine {
         residency.end_load();
         if let Some(filter) = load.finish().filter(|_| wanted) {
             let had = residency.set(&part, Arc::new(filter));
+            self.publish_filters(&residency);
             self.counters.filter_loads.add(1);
             self.counters.filter_frees.add(u64::from(had));
         }

@@ -493,13 +493,16 @@ impl Engine {
             self.set_version(&registry, version);
             registry.lingering.push(handle.clone());
         }
-        for (segment, filter) in segments {
-            if let Some(filter) = filter {
-                let mut residency = self.residency.lock();
-                let (version, counted) = (self.version.load(), self.counters.sampled.get());
-                let freed = residency.admit(&version, &segment, Arc::new(filter), counted);
-                self.counters.filter_frees.add(freed);
+        {
+            let mut residency = self.residency.lock();
+            for (segment, filter) in segments {
+                if let Some(filter) = filter {
+                    let (version, counted) = (self.version.load(), self.counters.sampled.get());
+                    let freed = residency.admit(&version, &segment, Arc::new(filter), counted);
+                    self.counters.filter_frees.add(freed);
+                }
             }
+            self.publish_filters(&residency);
         }
         self.maintenance
             .lock()

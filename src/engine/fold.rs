@@ -493,12 +493,8 @@ impl Engine {
             let meta = self.named_meta(&output.meta);
             Arc::new(Segment::with_tail(meta, self.hasher.clone(), output.tail))
         });
-        let run = Run::Folded(Arc::new(Folded {
-            level: choice.level,
-            kind,
-            parts: parts.collect(),
-            segments,
-        }));
+        let run = Folded::new(choice.level, kind, parts.collect(), segments);
+        let run = Run::Folded(Arc::new(run));
         // What one of the old runs was asked the new one will be.
         let arrivals = choice.replaced.iter().map(arrivals_of).max().unwrap_or(0);
         for part in run.parts() {
@@ -518,6 +514,7 @@ impl Engine {
             let old = choice.replaced.iter().flat_map(Run::parts);
             let freed = old.filter(|part| residency.leave(part)).count();
             self.counters.filter_frees.add(freed as u64);
+            self.publish_filters(&residency);
         }
         self.counters.folds.add(1);
         let mut maintenance = self.maintenance.lock();

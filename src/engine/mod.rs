@@ -22,15 +22,18 @@ mod commit_tests;
 pub(crate) mod counters;
 pub(crate) mod explain;
 pub(crate) mod filter_job;
+pub(crate) mod filter_set;
 pub(crate) mod flush;
 pub(crate) mod fold;
 mod fold_job;
 pub(crate) mod jobs;
 #[cfg(all(test, loom))]
 mod loom_tests;
+pub(crate) mod multi;
 pub(crate) mod open;
 pub(crate) mod pressure;
 pub(crate) mod read;
+pub(crate) mod read_buffers;
 pub(crate) mod recovery;
 pub(crate) mod registry;
 pub(crate) mod residency;
@@ -63,6 +66,7 @@ use crate::window::Window;
 use commit::{Leader, Queued};
 use counters::Counters;
 use filter_job::FilterSlot;
+use filter_set::FilterSet;
 use flush::FlushSlot;
 use fold::FoldSlot;
 use jobs::Maintenance;
@@ -159,6 +163,7 @@ pub(crate) struct Engine {
     /// Held while a keyspace is being created, so that it is created once.
     pub creating: Mutex<()>,
     pub version: ArcSwap<Version>,
+    pub filter_set: ArcSwap<FilterSet>,
     /// The last sequence given out, readable without the commit lock.
     pub issued: AtomicU64,
     pub visible: AtomicU64,

@@ -18,6 +18,7 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::engine::commit::Leader;
 use crate::engine::counters::Counters;
 use crate::engine::filter_job::FilterSlot;
+use crate::engine::filter_set::FilterSet;
 use crate::engine::flush::FlushSlot;
 use crate::engine::fold::FoldSlot;
 use crate::engine::jobs::{Maintenance, WorkSignal};
@@ -180,6 +181,7 @@ impl Engine {
                     .collect(),
             ),
             version: ArcSwap::from_pointee(version),
+            filter_set: ArcSwap::from_pointee(FilterSet::default()),
             issued: AtomicU64::new(state.flushed_through),
             visible: AtomicU64::new(state.flushed_through),
             durable: AtomicU64::new(state.flushed_through),
@@ -382,6 +384,7 @@ impl Engine {
             *self.leader.get_mut() = log.leader();
         }
         self.version.store(Arc::new(version));
+        self.publish_filters(&self.residency.lock());
         self.start_window();
         for counter in [&self.issued, &self.visible, &self.durable] {
             counter.store(recovered.through, Ordering::Release);

@@ -327,8 +327,10 @@ impl Residency {
 
     /// Takes the best load out of the list and the room for it; the part's present filter goes where there is
     /// no other room. Returns how many were freed too.
-    pub fn begin_load(&mut self) -> Option<(Part, Choice, u64, u64)> {
-        let (part, choice) = self.loads.pop()?;
+    pub fn begin_load(&mut self) -> (Option<(Part, Choice, u64)>, u64) {
+        let Some((part, choice)) = self.loads.pop() else {
+            return (None, 0);
+        };
         if self.loads.is_empty() {
             // With many segments the list was long.
             self.loads = Vec::new();
@@ -344,7 +346,7 @@ impl Residency {
         }
         if !self.has_room(bytes) {
             // Not by this plan, whose loads follow its frees; the next one sees to it.
-            return None;
+            return (None, freed);
         }
         self.used_bytes += bytes;
         self.in_flight = Some(InFlight {
@@ -353,7 +355,7 @@ impl Residency {
             bytes,
             cancelled: false,
         });
-        Some((part, choice, bytes, freed))
+        (Some((part, choice, bytes)), freed)
     }
 
     /// Whether the load in flight is wanted no more.

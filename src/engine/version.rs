@@ -43,6 +43,28 @@ pub(crate) struct Folded {
     pub parts: Vec<Part>,
     /// Newest first.
     pub segments: Vec<Arc<Segment>>,
+    /// The oldest in it and the newest, beside the segments, which have theirs packed: every lookup asks.
+    generations: (u64, u64),
+}
+
+impl Folded {
+    /// A run of these parts and segments.
+    pub fn new(
+        level: u8,
+        kind: KeyspaceKind,
+        parts: Vec<Part>,
+        segments: Vec<Arc<Segment>>,
+    ) -> Self {
+        let newest = segments.first().map_or(0, |it| it.generations().1);
+        let oldest = segments.last().map_or(0, |it| it.generations().0);
+        Self {
+            level,
+            kind,
+            parts,
+            segments,
+            generations: (oldest, newest),
+        }
+    }
 }
 
 impl Run {
@@ -64,12 +86,11 @@ impl Run {
                 level,
                 parts,
                 segments,
-            } => Self::Folded(Arc::new(Folded {
-                level: *level,
-                kind,
-                parts: parts.iter().map(open).collect(),
-                segments: segments.iter().map(open).collect(),
-            })),
+            } => {
+                let parts = parts.iter().map(open).collect();
+                let segments = segments.iter().map(open).collect();
+                Self::Folded(Arc::new(Folded::new(*level, kind, parts, segments)))
+            }
         }
     }
 
@@ -92,9 +113,10 @@ impl Run {
 
     /// The oldest and the newest generation in it.
     pub fn generations(&self) -> (u64, u64) {
-        let newest = self.segments().first().map_or(0, |it| it.generations().1);
-        let oldest = self.segments().last().map_or(0, |it| it.generations().0);
-        (oldest, newest)
+        match self {
+            Self::Fresh { segment, .. } => segment.generations(),
+            Self::Folded(run) => run.generations,
+        }
     }
 
     pub fn level(&self) -> u8 {
@@ -213,6 +235,8 @@ pub(crate) struct Version {
     /// Newest first.
     pub generations: Vec<Arc<Generation>>,
     pub runs: Runs,
+    /// Counts changes of the runs: versions with the same one have the same.
+    pub runs_stamp: u64,
 }
 
 impl Version {
@@ -237,7 +261,11 @@ impl Version {
             new.extend_from_slice(old);
             new
         });
-        Self { generations, runs }
+        Self {
+            generations,
+            runs,
+            runs_stamp: self.runs_stamp + 1,
+        }
     }
 
     /// This version with the runs `old`, which lie side by side, replaced by `new`. Nothing if one of them
@@ -253,6 +281,7 @@ impl Version {
             return None;
         }
         runs.splice(place..place + old.len(), [new]);
+        next.runs_stamp += 1;
         Some(next)
     }
 
@@ -295,12 +324,9 @@ mod tests {
 
     #[test]
     fn a_hash_is_asked_of_the_part_with_its_prefix() {
-        let folded = Folded {
-            level: 1,
-            kind: KeyspaceKind::Mutable,
-            parts: (0..4).map(segment).collect(),
-            segments: vec![segment(9), segment(8)],
-        };
+        let parts = (0..4).map(segment).collect();
+        let segments = vec![segment(9), segment(8)];
+        let folded = Folded::new(1, KeyspaceKind::Mutable, parts, segments);
         let folded = Run::Folded(Arc::new(folded));
         for (hash, part) in [(0, 0), (1 << 44, 1), ((1 << 45) - 1, 1), ((1 << 46) - 1, 3)] {
             assert_eq!(folded.part(KeyHash(hash)).number(), part);

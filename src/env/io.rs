@@ -4,7 +4,7 @@
 //! loops sees whole transfers or an error. Interruptions are not counted as failures (a storm of them
 //! is legal); a write that stores no byte is tried `ZERO_WRITES_MAX` times and is then an error.
 
-use super::{File, FileName, IoError, IoErrorKind, IoResult, OpenMode, Vfs};
+use super::{File, FileName, IoError, IoErrorKind, IoResult, OpenMode, ReadRequest, Vfs};
 
 /// How often a write may store nothing before it counts as failed.
 const ZERO_WRITES_MAX: u32 = 3;
@@ -32,6 +32,25 @@ pub fn read_up_to_at(file: &dyn File, buffer: &mut [u8], offset: u64) -> IoResul
         }
     }
     Ok(done)
+}
+
+/// Makes several reads in one call and fills every buffer: what comes short is read on alone. A result is then
+/// the buffer's length or an error; `UnexpectedEof` if the file ends before.
+pub fn read_many_exact_at(file: &dyn File, requests: &mut [ReadRequest<'_>]) {
+    file.read_many(requests);
+    for request in requests {
+        let done = match request.result {
+            Ok(count) => count.min(request.buffer.len()),
+            Err(error) if error.kind == IoErrorKind::Interrupted => 0,
+            Err(_) => continue,
+        };
+        let rest = &mut request.buffer[done..];
+        let more = match rest.is_empty() {
+            true => Ok(()),
+            false => read_exact_at(file, rest, request.offset + done as u64),
+        };
+        request.result = more.map(|()| request.buffer.len());
+    }
 }
 
 /// Writes all of `buffer` at `offset`.
@@ -190,6 +209,39 @@ mod tests {
         let mut buffer = [0; 19];
         read_exact_at(&file, &mut buffer, 6).expect("19 bytes are there");
         assert_eq!(&buffer[..19], &TEXT[6..]);
+    }
+
+    #[test]
+    fn several_reads_are_whole_or_fail_each_by_itself() {
+        let script = [
+            (1, Turn::Move(2)),
+            (1, Turn::Fail(IoErrorKind::Interrupted)),
+            (1, Turn::Fail(IoErrorKind::Other)),
+            (4, Turn::Move(3)),
+        ];
+        let file = Scripted::new(TEXT, &script);
+        let mut buffers = [[0; 5]; 4];
+        let places = [(0, 0), (1, 6), (2, 0), (3, TEXT.len() as u64 - 2)];
+        let mut requests: Vec<_> = buffers
+            .iter_mut()
+            .zip(places)
+            .map(|(buffer, (_, offset))| ReadRequest {
+                offset,
+                buffer,
+                result: Ok(0),
+            })
+            .collect();
+        read_many_exact_at(&file, &mut requests);
+        let results: Vec<_> = requests.into_iter().map(|request| request.result).collect();
+        let failed = |kind| Err(IoError::new(kind));
+        let wanted = [
+            Ok(5),
+            Ok(5),
+            failed(IoErrorKind::Other),
+            failed(IoErrorKind::UnexpectedEof),
+        ];
+        assert_eq!(results, wanted);
+        assert_eq!((&buffers[0], &buffers[1]), (b"short", b"trans"));
     }
 
     #[test]

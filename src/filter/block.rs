@@ -32,19 +32,7 @@ impl Block {
 
     /// Sets the bits of a hash.
     pub fn insert(&mut self, algorithm: Algorithm, hash: KeyHash) {
-        let remixed = remix(hash);
-        match algorithm {
-            Algorithm::Split => {
-                for (word, bits) in self.0.iter_mut().zip(split_mask(remixed)) {
-                    *word |= bits;
-                }
-            }
-            Algorithm::Free { k } => {
-                for (word, bit) in free_bits(remixed, k) {
-                    self.0[word] |= bit;
-                }
-            }
-        }
+        insert(&mut self.0, algorithm, hash);
     }
 
     /// Whether all bits of a hash are set. [`super::simd::contains_split`] is the fast way.
@@ -54,6 +42,23 @@ impl Block {
         match algorithm {
             Algorithm::Split => contains_split(&self.0, remixed),
             Algorithm::Free { k } => contains_free(&self.0, remixed, k),
+        }
+    }
+}
+
+/// Sets the bits of a hash in the words of a block.
+pub fn insert(words: &mut [u64; BLOCK_WORDS], algorithm: Algorithm, hash: KeyHash) {
+    let remixed = remix(hash);
+    match algorithm {
+        Algorithm::Split => {
+            for (word, bits) in words.iter_mut().zip(split_mask(remixed)) {
+                *word |= bits;
+            }
+        }
+        Algorithm::Free { k } => {
+            for (word, bit) in free_bits(remixed, k) {
+                words[word] |= bit;
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Builds a filter from hashes in index order, one block at a time, in constant memory.
 
+use super::block::{BLOCK_WORDS, insert};
 use super::{Block, FilterShape};
 use crate::types::KeyHash;
 
@@ -9,7 +10,9 @@ pub struct FilterBuilder {
     shape: FilterShape,
     /// The number of the block being filled.
     current: u64,
-    block: Block,
+    /// Its words. Not a `Block`: the alignment of one would be that of whatever has a builder in it, and
+    /// aligned objects that come and go with each flush leave holes in the heap that nothing else fills.
+    words: [u64; BLOCK_WORDS],
 }
 
 impl FilterBuilder {
@@ -18,7 +21,7 @@ impl FilterBuilder {
         Self {
             shape,
             current: 0,
-            block: Block::default(),
+            words: [0; BLOCK_WORDS],
         }
     }
 
@@ -35,7 +38,7 @@ impl FilterBuilder {
         if self.current < wanted {
             return self.give();
         }
-        self.block.insert(self.shape.algorithm, hash);
+        insert(&mut self.words, self.shape.algorithm, hash);
         None
     }
 
@@ -49,6 +52,6 @@ impl FilterBuilder {
 
     fn give(&mut self) -> Option<Block> {
         self.current += 1;
-        Some(std::mem::take(&mut self.block))
+        Some(Block(std::mem::take(&mut self.words)))
     }
 }

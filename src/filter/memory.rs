@@ -12,7 +12,7 @@
 
 use memmap2::MmapMut;
 
-use super::{BLOCK_BYTES, Block, FilterShape};
+use super::{Algorithm, BLOCK_BYTES, Block, FilterShape};
 
 /// Filters from this size on have pages of their own: a fresh segment's of some ten thousand records.
 const MAPPED_BYTES_MIN: u64 = 16 << 10;
@@ -24,15 +24,28 @@ const PAGE_BYTES: u64 = 4 << 10;
 #[cfg(target_os = "linux")]
 const HUGE_BYTES_MIN: u64 = 2 << 20;
 
-/// Blocks of one filter.
+/// What the blocks of a filter mean, beside their number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meaning {
+    /// Bits for each key that it was made for.
+    pub bits_per_key: u16,
+    /// How bits are chosen.
+    pub algorithm: Algorithm,
+    /// Leading hash bits that say nothing.
+    pub prefix_bits: u8,
+}
+
+/// Blocks of one filter. Where they are is no further pointer away, because a lookup asks dozens of filters;
+/// what they mean stands in each form, in the word of its tag, because a store may have many small filters.
 #[derive(Debug)]
 pub enum BlockMemory {
     /// From the allocator.
-    Heap(Box<[Block]>),
-    /// Pages of their own, and how many blocks they hold. Boxed: most filters of a store with many segments
-    /// are small ones, which would have to be as large.
-    Mapped(Box<(MmapMut, usize)>),
+    Heap(Meaning, Box<[Block]>),
+    /// Pages of their own, as long as the blocks.
+    Mapped(Meaning, MmapMut),
 }
+
+const _: () = assert!(size_of::<BlockMemory>() == 24, "see above");
 
 impl FilterShape {
     /// Memory that a resident filter of this shape takes, in bytes.
@@ -48,6 +61,11 @@ impl BlockMemory {
     /// Empty blocks for a shape.
     pub fn zeroed(shape: &FilterShape) -> Self {
         let blocks = shape.blocks as usize;
+        let meaning = Meaning {
+            bits_per_key: shape.bits_per_key,
+            algorithm: shape.algorithm,
+            prefix_bits: shape.prefix_bits,
+        };
         if shape.bytes() >= MAPPED_BYTES_MIN
             && let Ok(pages) = MmapMut::map_anon(blocks * BLOCK_BYTES)
         {
@@ -56,29 +74,36 @@ impl BlockMemory {
                 // A wish: small pages serve as well.
                 let _ = pages.advise(memmap2::Advice::HugePage);
             }
-            return Self::Mapped(Box::new((pages, blocks)));
+            return Self::Mapped(meaning, pages);
         }
-        Self::Heap(vec![Block::default(); blocks].into_boxed_slice())
+        Self::Heap(meaning, vec![Block::default(); blocks].into_boxed_slice())
+    }
+
+    /// What the blocks mean.
+    pub const fn meaning(&self) -> Meaning {
+        match self {
+            Self::Heap(meaning, _) | Self::Mapped(meaning, _) => *meaning,
+        }
     }
 
     /// How many blocks there are.
-    pub const fn blocks(&self) -> usize {
+    pub fn blocks(&self) -> usize {
         match self {
-            Self::Heap(blocks) => blocks.len(),
-            Self::Mapped(mapped) => mapped.1,
+            Self::Heap(_, blocks) => blocks.len(),
+            Self::Mapped(_, pages) => pages.len() / BLOCK_BYTES,
         }
     }
 
     /// Sets a block; one that is not there is ignored.
     pub fn set(&mut self, place: usize, block: &Block) {
         match self {
-            Self::Heap(blocks) => {
+            Self::Heap(_, blocks) => {
                 if let Some(own) = blocks.get_mut(place) {
                     *own = *block;
                 }
             }
-            Self::Mapped(mapped) => {
-                if let Some(own) = mapped.0.as_chunks_mut().0.get_mut(place) {
+            Self::Mapped(_, pages) => {
+                if let Some(own) = pages.as_chunks_mut().0.get_mut(place) {
                     *own = block.to_bytes();
                 }
             }
@@ -89,8 +114,8 @@ impl BlockMemory {
     #[cfg(test)]
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
-            Self::Heap(blocks) => blocks.iter().flat_map(Block::to_bytes).collect(),
-            Self::Mapped(mapped) => mapped.0[..mapped.1 * BLOCK_BYTES].to_vec(),
+            Self::Heap(_, blocks) => blocks.iter().flat_map(Block::to_bytes).collect(),
+            Self::Mapped(_, pages) => pages.to_vec(),
         }
     }
 }
@@ -98,7 +123,6 @@ impl BlockMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::Algorithm;
     use crate::types::KeyHash;
 
     #[test]

@@ -6,13 +6,7 @@ use crate::types::KeyHash;
 
 /// Blocks and what they mean. Its bits were checked when it was loaded, or come from the build.
 #[derive(Debug)]
-pub struct ResidentFilter {
-    /// How many there are is part of the shape.
-    blocks: BlockMemory,
-    bits_per_key: u16,
-    algorithm: Algorithm,
-    prefix_bits: u8,
-}
+pub struct ResidentFilter(BlockMemory);
 
 impl ResidentFilter {
     /// A filter from its blocks; `None` if their number is not the shape's.
@@ -27,41 +21,37 @@ impl ResidentFilter {
 
     /// A filter whose blocks are to be filled in.
     pub fn empty(shape: FilterShape) -> Self {
-        Self {
-            blocks: BlockMemory::zeroed(&shape),
-            bits_per_key: shape.bits_per_key,
-            algorithm: shape.algorithm,
-            prefix_bits: shape.prefix_bits,
-        }
+        Self(BlockMemory::zeroed(&shape))
     }
 
     /// Sets blocks from a place on.
     pub fn fill(&mut self, from: usize, blocks: impl Iterator<Item = Block>) {
         for (place, block) in (from..).zip(blocks) {
-            self.blocks.set(place, &block);
+            self.0.set(place, &block);
         }
     }
 
     /// Its shape.
-    pub const fn shape(&self) -> FilterShape {
+    pub fn shape(&self) -> FilterShape {
+        let meaning = self.0.meaning();
         FilterShape {
-            algorithm: self.algorithm,
-            bits_per_key: self.bits_per_key,
-            prefix_bits: self.prefix_bits,
-            blocks: self.blocks.blocks() as u64,
+            algorithm: meaning.algorithm,
+            bits_per_key: meaning.bits_per_key,
+            prefix_bits: meaning.prefix_bits,
+            blocks: self.0.blocks() as u64,
         }
     }
 
     /// The memory of its blocks, in bytes.
-    pub const fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.shape().resident_bytes() as usize
     }
 
     /// As many of them are in a mapping of their own: all or none.
-    pub const fn mapped_bytes(&self) -> usize {
-        match self.blocks {
-            BlockMemory::Mapped(_) => self.bytes(),
-            BlockMemory::Heap(_) => 0,
+    pub fn mapped_bytes(&self) -> usize {
+        match &self.0 {
+            BlockMemory::Mapped(..) => self.bytes(),
+            BlockMemory::Heap(..) => 0,
         }
     }
 
@@ -69,25 +59,30 @@ impl ResidentFilter {
     /// holds no key.
     #[inline]
     pub fn may_contain(&self, hash: KeyHash) -> bool {
+        self.may_contain_remixed(hash, remix(hash))
+    }
+
+    /// The same, for a caller that asks many filters: `remixed` is the hash as [`remix`] spreads it.
+    #[inline]
+    pub fn may_contain_remixed(&self, hash: KeyHash, remixed: u64) -> bool {
         let place = self.shape().block_of(hash) as usize;
-        match &self.blocks {
-            BlockMemory::Heap(blocks) => blocks
+        match &self.0 {
+            BlockMemory::Heap(_, blocks) => blocks
                 .get(place)
-                .is_some_and(|block| self.block_may_contain(&block.0, hash)),
-            BlockMemory::Mapped(mapped) => mapped
-                .0
+                .is_some_and(|block| self.block_may_contain(&block.0, remixed)),
+            BlockMemory::Mapped(_, pages) => pages
                 .as_chunks()
                 .0
                 .get(place)
-                .is_some_and(|block| self.block_may_contain(block, hash)),
+                .is_some_and(|block| self.block_may_contain(block, remixed)),
         }
     }
 
     #[inline(always)]
-    fn block_may_contain(&self, block: &impl block::Words, hash: KeyHash) -> bool {
-        match self.algorithm {
-            Algorithm::Split => simd::contains_split(block, remix(hash)),
-            Algorithm::Free { k } => block::contains_free(block, remix(hash), k),
+    fn block_may_contain(&self, block: &impl block::Words, remixed: u64) -> bool {
+        match self.0.meaning().algorithm {
+            Algorithm::Split => simd::contains_split(block, remixed),
+            Algorithm::Free { k } => block::contains_free(block, remixed, k),
         }
     }
 
@@ -95,14 +90,14 @@ impl ResidentFilter {
     #[inline]
     pub fn prefetch(&self, hash: KeyHash) {
         let place = self.shape().block_of(hash) as usize;
-        match &self.blocks {
-            BlockMemory::Heap(blocks) => {
+        match &self.0 {
+            BlockMemory::Heap(_, blocks) => {
                 if let Some(block) = blocks.get(place) {
                     simd::prefetch(block);
                 }
             }
-            BlockMemory::Mapped(mapped) => {
-                if let Some(block) = mapped.0.as_chunks::<BLOCK_BYTES>().0.get(place) {
+            BlockMemory::Mapped(_, pages) => {
+                if let Some(block) = pages.as_chunks::<BLOCK_BYTES>().0.get(place) {
                     simd::prefetch(block);
                 }
             }
@@ -113,7 +108,7 @@ impl ResidentFilter {
 #[cfg(test)]
 impl PartialEq for ResidentFilter {
     fn eq(&self, other: &Self) -> bool {
-        self.shape() == other.shape() && self.blocks.to_bytes() == other.blocks.to_bytes()
+        self.shape() == other.shape() && self.0.to_bytes() == other.0.to_bytes()
     }
 }
 
@@ -204,7 +199,7 @@ mod tests {
     fn frozen_filters() {
         let digests = [4, 8, 12, 16].map(|bits| {
             let filter = build(keyed(0, 1000), bits, 0);
-            let bytes = filter.blocks.to_bytes();
+            let bytes = filter.0.to_bytes();
             (bytes.len(), crc32c::crc32c(&bytes))
         });
         assert_eq!(

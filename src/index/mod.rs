@@ -163,13 +163,62 @@ pub const fn fence_of(hash: KeyHash, prefix_bits: u8) -> u32 {
 /// pages if none can. The search goes on to later pages while their last hash is not above it.
 pub fn first_page(fences: &[u32], hash: KeyHash, prefix_bits: u8) -> usize {
     let wanted = fence_of(hash, prefix_bits);
-    fences.partition_point(|fence| *fence < wanted)
+    let guess = ((u64::from(wanted) * fences.len() as u64) >> 32) as usize;
+    partition_point_near(fences, guess, |fence| *fence < wanted)
 }
+
+/// What [`slice::partition_point`] gives, found from a guess on: hashes are spread evenly, so a page's place
+/// follows from its hash but for a few pages, and most often one cache line of fences is looked at in place of
+/// one for each halving. Measured with 36,000 pages: see `docs/performance.md`.
+fn partition_point_near<T>(items: &[T], guess: usize, is_below: impl Fn(&T) -> bool) -> usize {
+    let below = |place: usize| items.get(place).is_some_and(&is_below);
+    let (mut low, mut high) = (0, items.len());
+    let mut step = GALLOP_STEP;
+    if below(guess) {
+        low = guess + 1;
+        while low + step < high {
+            if !below(low + step) {
+                high = low + step;
+                break;
+            }
+            low += step + 1;
+            step *= 2;
+        }
+    } else {
+        high = guess.min(high);
+        while low + step < high {
+            if below(high - step) {
+                low = high - step + 1;
+                break;
+            }
+            high -= step;
+            step *= 2;
+        }
+    }
+    let between = items.get(low..high).unwrap_or(&[]);
+    low + between.partition_point(is_below)
+}
+
+/// The first step away from the guess.
+const GALLOP_STEP: usize = 8;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_guess_changes_no_partition_point(
+            mut items in proptest::collection::vec(0u32..500, 0..300),
+            guess in 0usize..320,
+            wanted in 0u32..510,
+        ) {
+            items.sort_unstable();
+            let plain = items.partition_point(|item| *item < wanted);
+            prop_assert_eq!(partition_point_near(&items, guess, |item| *item < wanted), plain);
+        }
+    }
 
     #[test]
     fn size_classes_are_tight() {

@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use super::ReadCounts;
+use super::ahead::ReadAhead;
 use super::files::Mapping;
 use crate::env::part;
 use crate::explain::{Cost, Step, Trace};
@@ -18,6 +19,7 @@ pub struct LookupBuffers {
     pub(super) page: Vec<u8>,
     pub(super) record: RecordBytes,
     pub(super) trace: Option<Box<Trace>>,
+    pub(super) ahead: Option<Box<ReadAhead>>,
 }
 
 impl LookupBuffers {
@@ -30,6 +32,7 @@ impl LookupBuffers {
                 mapped: None,
             },
             trace: None,
+            ahead: None,
         }
     }
 
@@ -39,6 +42,22 @@ impl LookupBuffers {
             trace: Some(Box::default()),
             ..Self::new()
         }
+    }
+
+    /// From now on reads are made together with those of other lookups.
+    pub fn set_ahead(&mut self) {
+        self.ahead.get_or_insert_default();
+    }
+
+    /// The reads that are made together, if they are.
+    pub fn ahead(&mut self) -> Option<&mut ReadAhead> {
+        self.ahead.as_deref_mut()
+    }
+
+    /// Whether steps are kept.
+    #[inline]
+    pub const fn is_watched(&self) -> bool {
+        self.trace.is_some()
     }
 
     /// The steps so far; none are kept from now on.
@@ -78,14 +97,10 @@ impl LookupBuffers {
         std::mem::take(&mut self.record.buffer)
     }
 
-    /// Memory held, in bytes.
-    pub const fn bytes(&self) -> usize {
-        self.page.capacity() + self.record.buffer.capacity()
-    }
-
-    /// Lets go of the mapping, and of the record buffer if it grew beyond `bytes_max`.
+    /// Lets go of the mapping, of what was read ahead, and of the record buffer if it grew beyond `bytes_max`.
     pub fn trim(&mut self, bytes_max: usize) {
         self.record.mapped = None;
+        self.ahead = None;
         if self.record.buffer.capacity() > bytes_max {
             self.record.buffer = Vec::new();
         }

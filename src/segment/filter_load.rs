@@ -21,7 +21,7 @@ pub struct FilterLoad {
 
 impl FilterLoad {
     /// The memory of the filter, in bytes.
-    pub const fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.filter.bytes() as u64
     }
 

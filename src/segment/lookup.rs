@@ -12,6 +12,7 @@
 
 use std::ops::Range;
 
+use super::ahead::{Asked, ReadAhead};
 use super::buffers::{LookupBuffers, RecordBytes};
 use super::files::{FileTable, OpenFile};
 use super::layout::Places;
@@ -28,7 +29,8 @@ use crate::index::{
 use crate::sync::Arc;
 use crate::types::{KeyHash, KeyspaceId, RecordKind, Sequence};
 
-const OPERATION: &str = "get";
+/// What errors of reads say was being done.
+pub const OPERATION: &str = "get";
 
 /// What a segment knows of a key at a sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +49,8 @@ pub enum Lookup {
         /// Where the value is in the buffers.
         value: Range<usize>,
     },
+    /// Not known yet: a read is wanted that is made with those of others ([`ReadAhead`]).
+    Waits,
 }
 
 /// What is looked for.
@@ -135,8 +139,11 @@ impl Segment {
         let places = self.tail(files, counts)?.places();
         let file = self.file(files, counts)?;
         let offset = LocationSplit::SEGMENT.offset_bytes(entry.location());
-        let buffer = &mut buffers.record;
-        let record = self.read_record(&file, &places, entry, offset, buffer, counts)?;
+        let (buffer, ahead) = (&mut buffers.record, buffers.ahead.as_deref_mut());
+        let record = self.read_record(&file, &places, (entry, offset), buffer, ahead, counts)?;
+        let Some(record) = record else {
+            return Ok(Lookup::Waits);
+        };
         let key = buffer.get(record.key.clone()).unwrap_or_default();
         let is_wanted = record.keyspace == wanted.keyspace && key == wanted.key;
         if !is_wanted && !is_alike(self.hasher().hash(record.keyspace, key)) {
@@ -172,6 +179,7 @@ impl Segment {
             page: page_buffer,
             record,
             trace,
+            ahead,
         } = buffers;
         page_buffer.resize(PAGE_BYTES, 0);
         let places = source.places;
@@ -180,7 +188,10 @@ impl Segment {
             let bytes = match self.mapped(source.file, OPERATION, offset, PAGE_BYTES, counts)? {
                 Some(bytes) => bytes,
                 None => {
-                    self.read(source.file, OPERATION, offset, page_buffer, counts)?;
+                    let ahead = ahead.as_deref_mut();
+                    if !self.read_or_wait(source.file, offset, page_buffer, ahead, counts)? {
+                        return Ok(Lookup::Waits);
+                    }
                     &*page_buffer
                 }
             };
@@ -195,8 +206,17 @@ impl Segment {
                 .filter(|entry| entry.hash() == wanted.hash)
             {
                 let found = match source.records.is_empty() {
-                    true => self.try_own(source, entry, wanted, record, counts)?,
-                    false => self.try_other(source, (page, entry), wanted, record, counts)?,
+                    true => {
+                        self.try_own(source, entry, wanted, record, ahead.as_deref_mut(), counts)?
+                    }
+                    false => self.try_other(
+                        source,
+                        (page, entry),
+                        wanted,
+                        record,
+                        ahead.as_deref_mut(),
+                        counts,
+                    )?,
                 };
                 if let Some(trace) = trace {
                     let cost = trace.cost_since(counts);
@@ -259,10 +279,15 @@ impl Segment {
         entry: Entry,
         wanted: &Wanted<'_>,
         buffer: &mut RecordBytes,
+        ahead: Option<&mut ReadAhead>,
         counts: &mut ReadCounts,
     ) -> Result<Option<Lookup>> {
         let offset = LocationSplit::SEGMENT.offset_bytes(entry.location());
-        let record = self.read_record(source.file, source.places, entry, offset, buffer, counts)?;
+        let (file, places) = (source.file, source.places);
+        let record = self.read_record(file, places, (entry, offset), buffer, ahead, counts)?;
+        let Some(record) = record else {
+            return Ok(Some(Lookup::Waits));
+        };
         if self.is_of_other_key(&record, buffer, wanted, entry) {
             let what = "the record's key has another hash than its index entry";
             return Err(self.damage(OPERATION, offset, what));
@@ -278,6 +303,7 @@ impl Segment {
         (page, entry): (u64, Entry),
         wanted: &Wanted<'_>,
         buffer: &mut RecordBytes,
+        ahead: Option<&mut ReadAhead>,
         counts: &mut ReadCounts,
     ) -> Result<Option<Lookup>> {
         let location = entry.location();
@@ -285,13 +311,18 @@ impl Segment {
         let damage = |what| self.damage(OPERATION, source.places.page_offset(page), what);
         let segment = ordinal.and_then(|ordinal| source.records.get(ordinal));
         let segment = segment.ok_or_else(|| damage("an entry of a segment that the run lacks"))?;
-        if segment.is_newer_than(wanted.bound) || segment.generations().1 >= wanted.known_from {
+        let is_known =
+            wanted.known_from != u64::MAX && segment.generations().1 >= wanted.known_from;
+        if is_known || segment.is_newer_than(wanted.bound) {
             return Ok(None);
         }
         let places = segment.tail(source.files, counts)?.places();
         let file = segment.file(source.files, counts)?;
         let offset = source.split.offset_bytes(location);
-        let record = segment.read_record(&file, &places, entry, offset, buffer, counts)?;
+        let record = segment.read_record(&file, &places, (entry, offset), buffer, ahead, counts)?;
+        let Some(record) = record else {
+            return Ok(Some(Lookup::Waits));
+        };
         if segment.is_of_other_key(&record, buffer, wanted, entry) {
             return Err(damage("an entry of another hash than its record's key"));
         }
@@ -312,16 +343,16 @@ impl Segment {
             && self.hasher().hash(record.keyspace, key) != entry.hash()
     }
 
-    /// Reads and verifies the record of an entry into `buffer`.
+    /// Reads and verifies the record of an entry, at an offset, into `buffer`; nothing if a read is to wait.
     fn read_record(
         &self,
         file: &OpenFile,
         places: &Places,
-        entry: Entry,
-        offset: u64,
+        (entry, offset): (Entry, u64),
         buffer: &mut RecordBytes,
+        mut ahead: Option<&mut ReadAhead>,
         counts: &mut ReadCounts,
-    ) -> Result<RecordLayout> {
+    ) -> Result<Option<RecordLayout>> {
         let damage = |what| self.damage(OPERATION, offset, what);
         let records = places.records;
         if offset < records.offset || offset >= records.end() {
@@ -334,7 +365,10 @@ impl Segment {
             false => size_class_bytes(entry.size_class()),
         };
         let first_bytes = first_bytes.min(available) as usize;
-        self.read_part(file, offset, 0..first_bytes, buffer, counts)?;
+        let first = 0..first_bytes;
+        if !self.read_part(file, offset, first, buffer, ahead.as_deref_mut(), counts)? {
+            return Ok(None);
+        }
         let record = record::decode(buffer.first(first_bytes)).map_err(damage)?;
         if record.padded_bytes > available
             || size_class_of(record.padded_bytes) != entry.size_class()
@@ -343,8 +377,8 @@ impl Segment {
             return Err(damage("the record is not as its index entry says"));
         }
         let whole = record.value.end;
-        if large {
-            self.read_part(file, offset, first_bytes..whole, buffer, counts)?;
+        if large && !self.read_part(file, offset, first_bytes..whole, buffer, ahead, counts)? {
+            return Ok(None);
         }
         record::verify(buffer.first(whole), &record, self.record_base(), offset).map_err(damage)?;
         if record.unknown_flags != 0 {
@@ -357,26 +391,48 @@ impl Segment {
                 "unknown record flags",
             ));
         }
-        Ok(record)
+        Ok(Some(record))
     }
 
     /// Reads a part of the record at `offset` into the same part of `buffer`, or lets it show where the
-    /// record is mapped.
+    /// record is mapped. False if the read is to wait.
     fn read_part(
         &self,
         file: &OpenFile,
         offset: u64,
         part: Range<usize>,
         buffer: &mut RecordBytes,
+        ahead: Option<&mut ReadAhead>,
         counts: &mut ReadCounts,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let from = offset + part.start as u64;
         let mapped = self.mapped(file, OPERATION, from, part.len(), counts)?;
         if let Some(mapping) = file.mapping().filter(|_| mapped.is_some()) {
             buffer.set_mapped(mapping, offset);
-            return Ok(());
+            return Ok(true);
         }
-        self.read(file, OPERATION, from, buffer.room(part), counts)
+        self.read_or_wait(file, from, buffer.room(part), ahead, counts)
+    }
+
+    /// Reads, or takes what was read with others; false if it is to be read with others.
+    #[inline]
+    fn read_or_wait(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        buffer: &mut [u8],
+        ahead: Option<&mut ReadAhead>,
+        counts: &mut ReadCounts,
+    ) -> Result<bool> {
+        if let Some(ahead) = ahead {
+            match ahead.ask(&self.file_slot(), offset, buffer)? {
+                Asked::Done => return Ok(true),
+                Asked::Later => return Ok(false),
+                Asked::Now => {}
+            }
+        }
+        self.read(file, OPERATION, offset, buffer, counts)?;
+        Ok(true)
     }
 }
 

@@ -6,7 +6,8 @@
 //!
 //! * `writer`, `finish`: records stream in, the rest follows in bounded steps;
 //! * `reader`: a sealed segment, its first touch, its filters;
-//! * `lookup`, `buffers`: one key, by hash: an index page, then the record;
+//! * `lookup`, `buffers`: one key, by hash: an index page, then the record; `ahead`: the reads of several keys
+//!   together;
 //! * `gather`, `part`: the entries of a hash range, and the index of a folded run made from them;
 //! * `cursor`, `seek`: records in key order, both ways;
 //! * `verify`: everything that can be checked in a file, damage by damage;
@@ -19,6 +20,7 @@
 //!   place are damage.
 //! * A segment changes nothing after it is sealed: readers need no lock.
 
+mod ahead;
 mod buffers;
 pub mod cursor;
 pub mod fences;
@@ -44,6 +46,7 @@ pub mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use ahead::ReadAhead;
 pub use buffers::{LookupBuffers, RecordBytes};
 pub use cursor::{CursorOptions, RecordRef, SegmentCursor};
 pub use files::{FileSlot, FileTable, Mapping, OpenFile};
@@ -89,19 +92,17 @@ pub struct ReadCounts {
 }
 
 impl ReadCounts {
-    /// Adds another count.
-    pub fn add(&mut self, other: &Self) {
-        self.reads += other.reads;
-        self.bytes += other.bytes;
-        self.mapped_reads += other.mapped_reads;
-        self.mapped_bytes += other.mapped_bytes;
-        self.opens += other.opens;
-        self.first_touches += other.first_touches;
-        self.filter_tests += other.filter_tests;
-        self.candidates += other.candidates;
-        self.false_candidates += other.false_candidates;
-        self.window_hits += other.window_hits;
-        self.window_false_candidates += other.window_false_candidates;
-        self.window_runs_skipped += other.window_runs_skipped;
+    /// What was read, without what was learned: of a lookup that stops and will be made again.
+    #[must_use]
+    pub const fn of_reads(self) -> Self {
+        Self {
+            filter_tests: 0,
+            candidates: 0,
+            false_candidates: 0,
+            window_hits: 0,
+            window_false_candidates: 0,
+            window_runs_skipped: 0,
+            ..self
+        }
     }
 }

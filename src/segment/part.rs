@@ -25,7 +25,7 @@ use super::reader::Tail;
 use crate::env::io::write_all_at;
 use crate::env::{File, FileName};
 use crate::error::{Error, Result};
-use crate::filter::{BLOCK_BYTES, Block, FilterBuilder, FilterShape, PIECE_BYTES};
+use crate::filter::{Block, FilterBuilder, FilterShape, PIECE_BYTES};
 use crate::index::page::{PAGE_BYTES, PAGE_ENTRIES_MAX, encode_page, pages_for};
 use crate::index::{Entry, PackedEntry, fence_of, packed_hash};
 use crate::sync::Arc;
@@ -53,19 +53,6 @@ pub struct PartPlan {
     pub ordinal_bits: u8,
     /// Filter alternatives to store, in bits a key.
     pub filter_bits: Vec<u16>,
-}
-
-impl PartPlan {
-    /// Memory that writing such a part takes.
-    pub fn working_bytes(&self) -> u64 {
-        let shapes = self.filter_bits.iter();
-        let filters = shapes.map(|bits| {
-            let shape = FilterShape::for_keys(self.entries, *bits, self.prefix_bits);
-            (PIECE_BYTES + BLOCK_BYTES) as u64 + shape.pieces() * 8
-        });
-        let pages = (PAGES_AT_ONCE + 1) * PAGE_BYTES;
-        filters.sum::<u64>() + pages as u64 + pages_for(self.entries) * PAGE_FENCE_BYTES
-    }
 }
 
 /// The memory of a writer that does not depend on how long its part is. Kept from part to part: a store that

@@ -235,14 +235,6 @@ impl Segment {
         self.arrivals.fetch_sub(now - now / 2, Ordering::Relaxed);
     }
 
-    /// Asks for the cache line that [`Self::filter_may_contain`] will test.
-    #[inline]
-    pub fn prefetch_filter(&self, hash: KeyHash) {
-        if let Some(filter) = &*self.filter.load() {
-            filter.prefetch(hash);
-        }
-    }
-
     /// Makes a filter resident, or none; returns the one before.
     pub fn set_filter(&self, filter: Option<Arc<ResidentFilter>>) -> Option<Arc<ResidentFilter>> {
         self.filter.swap(filter)
@@ -390,6 +382,11 @@ impl Segment {
             Some(slot) => files.open(slot, counts),
             None => files.open(&self.new_slot(), counts),
         }
+    }
+
+    /// The slot of the file.
+    pub(super) fn file_slot(&self) -> Arc<FileSlot> {
+        self.slot.load_full().unwrap_or_else(|| self.new_slot())
     }
 
     /// Whether its file is open.

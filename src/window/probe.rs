@@ -5,6 +5,7 @@
 
 use super::slot::{Place, SlotShape};
 use super::{BUCKET_SLOTS, Window};
+use crate::filter::simd::prefetch;
 use crate::index::Entry;
 use crate::sync::Ordering;
 use crate::types::{KeyHash, KeyspaceKind};
@@ -36,6 +37,12 @@ impl Probe {
         })
     }
 
+    /// Whether there is any.
+    #[inline]
+    pub const fn has_candidates(&self) -> bool {
+        self.count > 0
+    }
+
     /// Keeps slots of one kind and of trusted generations, in order.
     fn settle(&mut self, kind: KeyspaceKind) {
         let (shape, newest) = (self.shape, self.hi - 1);
@@ -58,6 +65,25 @@ impl Probe {
 }
 
 impl Window {
+    /// Asks for the lines of a hash's buckets, and says the oldest generation covered, as far as it can be
+    /// known before a probe. Nothing if the table covers none. Costs no wait.
+    #[inline]
+    pub fn prefetch(&self, hash: KeyHash) -> Option<u64> {
+        let (lo, hi) = (
+            self.lo.load(Ordering::Acquire),
+            self.hi.load(Ordering::Acquire),
+        );
+        if lo >= hi {
+            return None;
+        }
+        for bucket in Place::of(hash, self.buckets).buckets {
+            if let Some(first) = self.bucket(bucket).first() {
+                prefetch(first);
+            }
+        }
+        Some(lo)
+    }
+
     /// Looks a key's hash up. Nothing if the table can say nothing of it.
     #[inline]
     pub fn probe(&self, hash: KeyHash, kind: KeyspaceKind) -> Option<Probe> {

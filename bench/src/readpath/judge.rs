@@ -41,7 +41,6 @@ fn counts(row: &Row) -> bool {
         && row.fold
         && !row.cold
         && row.while_writing == 0.0
-        && row.mode == "pread"
         && row.policy == policy_name(super::sealed::DEFAULT_POLICY)
         && (row.budget_bytes * 8 >= BITS_PER_KEY_MIN * row.segments * row.segment_records
             || (row.segments == 10_000 && row.budget_bytes == BUDGET_BYTES))
@@ -65,11 +64,16 @@ fn reads_max(segments: u64, workload: &str) -> Option<f64> {
     })
 }
 
+/// How much less several threads of lookups may scale than as many threads of plain reads.
+const SCALING_MIN: f64 = 0.9;
+
 /// The most that a lookup may take, and in what words.
 fn time_max(row: &Row) -> (f64, &'static str) {
-    match row.workload.as_str() {
-        "HitInWindow" => (1.4 * row.p_ns, "ns, 1.4 P"),
-        "HitDeep" => (3.1 * row.p_ns, "ns, 3.1 P"),
+    match (row.workload.as_str(), row.mode.as_str()) {
+        ("HitInWindow", "mmap") => (0.7 * row.p_ns, "ns, 0.7 P"),
+        ("HitDeep", "mmap") => (1.6 * row.p_ns, "ns, 1.6 P"),
+        ("HitInWindow", _) => (1.4 * row.p_ns, "ns, 1.4 P"),
+        ("HitDeep", _) => (3.1 * row.p_ns, "ns, 3.1 P"),
         _ => (2.0 * row.d_ns + row.f_ns, "ns, 2 D + F"),
     }
 }
@@ -94,10 +98,15 @@ pub fn checks(rows: &[Row]) -> Vec<Check> {
         let (limit, what) = time_max(row);
         check(what, row.lookup_ns, limit);
         check("ns, F", row.f_ns, 150.0);
+        if row.threads > 1 {
+            // Plain reads' scaling by that of lookups.
+            let behind = ratio(row.plain_scaling, row.scaling);
+            check("plain / own scaling", behind, 1.0 / SCALING_MIN);
+        }
         for (segments, less, limit) in [(1_000, 10, 3.0), (10_000, 100, 2.0)] {
-            let earlier = rows
-                .iter()
-                .find(|other| other.segments == less && other.workload == row.workload);
+            let earlier = rows.iter().find(|other| {
+                other.segments == less && other.workload == row.workload && other.mode == row.mode
+            });
             if let Some(earlier) = earlier
                 && row.segments == segments
             {
@@ -223,6 +232,20 @@ mod tests {
         );
         let text = table(&rows);
         assert_eq!(text.matches("FAIL").count(), 4, "{text}");
+    }
+
+    #[test]
+    fn mapped_files_and_threads_have_limits_of_their_own() {
+        let mut mapped = row(1_000, "HitInWindow", 0.0, 561.0);
+        mapped.mode = "mmap".to_owned();
+        let mut threads = row(1_000, "Miss", 0.03, 300.0);
+        (threads.threads, threads.scaling, threads.plain_scaling) = (4, 1.7, 1.9);
+        let mut rows = vec![mapped, threads];
+        mark(&mut rows);
+        assert_eq!(rows[0].missed, "ns, 0.7 P");
+        assert_eq!(rows[1].missed, "plain / own scaling");
+        rows[1].scaling = 1.72;
+        assert!(checks(&rows[1..]).iter().all(Check::pass));
     }
 
     #[test]

@@ -116,6 +116,15 @@ impl Vfs for RealVfs {
             OpenMode::Read => OFlags::RDONLY,
             OpenMode::ReadWrite => OFlags::RDWR,
         };
+        // Nobody wants to know when a segment was read last: a read need not look whether that is to be noted.
+        #[cfg(target_os = "linux")]
+        if mode == OpenMode::Read {
+            match self.open_file(name, flags | OFlags::NOATIME) {
+                // Files of another user.
+                Err(error) if error.kind == IoErrorKind::PermissionDenied => {}
+                opened => return opened,
+            }
+        }
         self.open_file(name, flags)
     }
 

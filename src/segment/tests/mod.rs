@@ -187,6 +187,7 @@ impl Fixture {
             Lookup::Value { sequence, value } => {
                 Some((sequence, Some(self.buffers.value(&value).to_vec())))
             }
+            Lookup::Waits => unreachable!("nothing is read ahead"),
         })
     }
 
