@@ -11,10 +11,10 @@ use clap::{Parser, Subcommand};
 
 mod child;
 mod engines;
-#[expect(dead_code, reason = "shared with sealstone-bench, which uses all of it")]
+#[allow(dead_code, reason = "shared with sealstone-bench, which uses all of it")]
 #[path = "../../src/figures.rs"]
 mod figures;
-#[expect(dead_code, reason = "shared with sealstone-bench, which uses all of it")]
+#[allow(dead_code, reason = "shared with sealstone-bench, which uses all of it")]
 #[path = "../../src/keys.rs"]
 mod keys;
 mod measure;

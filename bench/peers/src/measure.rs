@@ -9,7 +9,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::engines::{Kind, Reader, Spec};

@@ -62,7 +62,7 @@ fn yes(whether: bool) -> String {
 
 fn table(columns: &[Column], rows: &[Row]) -> Table {
     let mut table = Table::new();
-    table.load_preset(ASCII_MARKDOWN);
+    table.load_style(ASCII_MARKDOWN);
     table.set_header(columns.iter().map(|(name, _)| *name));
     for row in rows {
         table.add_row(columns.iter().map(|(_, of)| of(row)));
@@ -79,7 +79,7 @@ pub fn text(rows: &[Row], targets: &[Target]) -> String {
         return "nothing measured\n".to_owned();
     };
     let mut judged = Table::new();
-    judged.load_preset(ASCII_MARKDOWN);
+    judged.load_style(ASCII_MARKDOWN);
     judged.set_header(["target", "measured", "limit", "against", "result"]);
     for target in targets {
         judged.add_row([

@@ -10,7 +10,7 @@ use heed::{CommitOrAbort, Database, Env, EnvOpenOptions, RoTxn, WithoutTls};
 use super::{Reader, Spec, Writer, by_key, copy};
 use crate::keys::Batch;
 
-type Records = Database<Bytes, Bytes>;
+type Records = Database<'static, Bytes, Bytes>;
 
 /// The environment while it is loaded.
 pub struct Load {
@@ -38,7 +38,7 @@ pub fn create(spec: &Spec) -> Result<Load> {
     let env = env(spec)?;
     let transaction = env.write_txn()?;
     let created = env.create_databases_and_commit(transaction, |opener, transaction| {
-        let records: Records = opener.create_database(transaction, None)?;
+        let records = opener.create_database::<Bytes, Bytes>(transaction, None)?;
         Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(records))
     })?;
     let records = created.unwrap_commit();

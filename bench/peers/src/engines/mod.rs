@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::keys::Batch;
 
+#[cfg(feature = "commonware")]
 mod commonware;
 mod fjall;
 mod lmdb;
@@ -39,8 +40,10 @@ pub enum Kind {
     /// ParityDB, which is not durable when a commit returns.
     ParityDb,
     /// commonware-storage's prunable archive: an index of all keys in memory.
+    #[cfg(feature = "commonware")]
     CommonwarePrunable,
     /// commonware-storage's immutable archive: a hash table on disk.
+    #[cfg(feature = "commonware")]
     CommonwareImmutable,
     /// RocksDB with filters and indexes outside the cache.
     #[cfg(feature = "rocksdb")]
@@ -97,6 +100,7 @@ pub enum Place {
     /// Nothing.
     Plain,
     /// The context of its runtime.
+    #[cfg(feature = "commonware")]
     Commonware(Box<commonware::Context>),
 }
 
@@ -138,6 +142,7 @@ impl Kind {
             Self::Redb => "redb",
             Self::Lmdb => "heed",
             Self::ParityDb => "parity-db",
+            #[cfg(feature = "commonware")]
             Self::CommonwarePrunable | Self::CommonwareImmutable => "commonware-storage",
             #[cfg(feature = "rocksdb")]
             Self::Rocksdb | Self::RocksdbCached => "rocksdb",
@@ -150,14 +155,17 @@ impl Kind {
     }
 
     /// Runs `body` in what the engine needs around it.
+    #[cfg_attr(not(feature = "commonware"), allow(unused_variables))]
     pub fn within<T>(self, spec: &Spec, body: impl FnOnce(Place) -> Result<T>) -> Result<T> {
         match self {
+            #[cfg(feature = "commonware")]
             Self::CommonwarePrunable | Self::CommonwareImmutable => commonware::within(spec, body),
             _ => body(Place::Plain),
         }
     }
 
     /// Creates the store and opens it for loading.
+    #[cfg_attr(not(feature = "commonware"), allow(unused_variables))]
     pub fn create(self, spec: &Spec, place: Place) -> Result<Box<dyn Writer>> {
         Ok(match self {
             Self::Sealstone | Self::SealstoneMmap => Box::new(sealstone::create(spec)?),
@@ -166,7 +174,9 @@ impl Kind {
             Self::Redb => Box::new(redb::create(spec)?),
             Self::Lmdb => Box::new(lmdb::create(spec)?),
             Self::ParityDb => Box::new(parity::create(spec)?),
+            #[cfg(feature = "commonware")]
             Self::CommonwarePrunable => Box::new(commonware::prunable(spec, place)?),
+            #[cfg(feature = "commonware")]
             Self::CommonwareImmutable => Box::new(commonware::immutable(spec, place)?),
             #[cfg(feature = "rocksdb")]
             Self::Rocksdb => Box::new(rocks::create(spec, rocks::Index::Outside)?),
@@ -176,6 +186,7 @@ impl Kind {
     }
 
     /// Opens a loaded store for lookups.
+    #[cfg_attr(not(feature = "commonware"), allow(unused_variables))]
     pub fn open(self, spec: &Spec, place: Place) -> Result<Box<dyn Reader>> {
         use ::sealstone::ReadMode;
         Ok(match self {
@@ -186,7 +197,9 @@ impl Kind {
             Self::Redb => Box::new(redb::open(spec)?),
             Self::Lmdb => Box::new(lmdb::open(spec)?),
             Self::ParityDb => Box::new(parity::create(spec)?),
+            #[cfg(feature = "commonware")]
             Self::CommonwarePrunable => Box::new(commonware::prunable(spec, place)?),
+            #[cfg(feature = "commonware")]
             Self::CommonwareImmutable => Box::new(commonware::immutable(spec, place)?),
             #[cfg(feature = "rocksdb")]
             Self::Rocksdb => Box::new(rocks::create(spec, rocks::Index::Outside)?),

@@ -4,7 +4,7 @@
 //! Outside the cache budget: next to nothing.
 
 use anyhow::Result;
-use redb::{Builder, Database, ReadOnlyTable, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Builder, Database, ReadOnlyTable, ReadableDatabase, TableDefinition};
 
 use super::{Reader, Spec, Writer, by_key, copy};
 use crate::keys::{Batch, KEY_BYTES};
