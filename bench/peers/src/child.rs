@@ -19,6 +19,8 @@ pub const COMMAND: &str = "child";
 pub enum Step {
     /// Loads a new store.
     Load,
+    /// Appends the same batches to a file, whatever the engine.
+    Append,
     /// Opens it and looks that many keys of each kind up.
     Look(u64),
     /// The same after its files were evicted from memory, each key once.
@@ -41,6 +43,7 @@ pub fn run(task: &str) -> Result<()> {
     let Task { kind, step, spec } = serde_json::from_str(task)?;
     let measured = match step {
         Step::Load => serde_json::to_string(&measure::load(kind, &spec)?)?,
+        Step::Append => serde_json::to_string(&measure::append(&spec)?)?,
         Step::Look(lookups) => serde_json::to_string(&measure::look(kind, &spec, lookups)?)?,
         Step::LookCold(lookups) => {
             serde_json::to_string(&measure::look_cold(kind, &spec, lookups)?)?
@@ -59,7 +62,11 @@ pub fn delegate<T: DeserializeOwned>(kind: Kind, step: Step, spec: &Spec) -> Res
         .stderr(Stdio::inherit())
         .output()?;
     let name = kind.name();
-    ensure!(output.status.success(), "{name} failed at {step:?}: {}", output.status);
+    ensure!(
+        output.status.success(),
+        "{name} failed at {step:?}: {}",
+        output.status
+    );
     let text = String::from_utf8(output.stdout)?;
     // Last: an engine may have something to say, too.
     let line = text.lines().last().unwrap_or_default();

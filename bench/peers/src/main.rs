@@ -11,10 +11,16 @@ use clap::{Parser, Subcommand};
 
 mod child;
 mod engines;
-#[allow(dead_code, reason = "shared with sealstone-bench, which uses all of it")]
+#[allow(
+    dead_code,
+    reason = "shared with sealstone-bench, which uses all of it"
+)]
 #[path = "../../src/figures.rs"]
 mod figures;
-#[allow(dead_code, reason = "shared with sealstone-bench, which uses all of it")]
+#[allow(
+    dead_code,
+    reason = "shared with sealstone-bench, which uses all of it"
+)]
 #[path = "../../src/keys.rs"]
 mod keys;
 mod measure;
@@ -167,6 +173,9 @@ impl Arguments {
         };
         remove(&spec.directory)?;
         std::fs::create_dir_all(&spec.directory)?;
+        let append: measure::Append = delegate(store, Step::Append, &spec)?;
+        remove(&spec.directory)?;
+        std::fs::create_dir_all(&spec.directory)?;
         let load: measure::Load = delegate(store, Step::Load, &spec)?;
         for (kind, samples) in samples {
             if kind.loaded_as() != store {
@@ -174,8 +183,10 @@ impl Arguments {
             }
             let sample = Sample {
                 load: load.clone(),
-                look: delegate(*kind, Step::Look(self.lookups), &spec)?,
+                append: append.clone(),
+                // First, so that the other open is one of a store that was opened before: some tidy up then.
                 cold: delegate(*kind, Step::LookCold(self.cold_lookups), &spec)?,
+                look: delegate(*kind, Step::Look(self.lookups), &spec)?,
                 reopened_disk_bytes: system::disk_use(&spec.directory)?.1,
             };
             eprintln!(
@@ -244,7 +255,10 @@ mod tests {
         let kinds = [Kind::Sealstone, Kind::SealstoneMmap, Kind::Redb, Kind::Lmdb];
         let stores = stores(&kinds);
         assert_eq!(stores, [Kind::Sealstone, Kind::Redb, Kind::Lmdb]);
-        assert_eq!(rotated(&stores, 4), [Kind::Redb, Kind::Lmdb, Kind::Sealstone]);
+        assert_eq!(
+            rotated(&stores, 4),
+            [Kind::Redb, Kind::Lmdb, Kind::Sealstone]
+        );
         assert_eq!(rotated(&[], 2), []);
         assert_eq!(super::stores(&[Kind::SealstoneMmap]), [Kind::Sealstone]);
     }

@@ -4,7 +4,9 @@
 //! own; nothing else runs in it. Resident bytes are what the process has more than before the engine was
 //! opened, with the harness's records and keys in memory by then.
 
+use std::fs::File;
 use std::hint::black_box;
+use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -82,9 +84,18 @@ pub struct Look {
     pub anonymous_bytes: u64,
 }
 
+/// What the disk can do without an engine.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Append {
+    /// Time of all appends and their syncs.
+    pub seconds: f64,
+}
+
 /// The same, for lookups after all of the store's files were evicted from the system's cache.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Cold {
+    /// Until the store could be asked.
+    pub open_ms: f64,
     /// Keys that are there, each looked up once.
     pub hit: Lookups,
 }
@@ -130,6 +141,26 @@ pub fn load(kind: Kind, spec: &Spec) -> Result<Load> {
     Ok(row)
 }
 
+/// Appends the batches of a load to a file, each with a sync of its own.
+pub fn append(spec: &Spec) -> Result<Append> {
+    let source = Source::new(SEED, spec.value_bytes);
+    let mut file = File::create(spec.directory.join("plain"))?;
+    let mut batches = Vec::new();
+    let mut elapsed = Duration::ZERO;
+    for first in (0..spec.records).step_by(usize::try_from(spec.batch_records)?) {
+        let count = spec.batch_records.min(spec.records - first);
+        source.refill(&mut batches, first, count, count);
+        for batch in &batches {
+            let start = Instant::now();
+            file.write_all(batch.bytes())?;
+            file.sync_data()?;
+            elapsed += start.elapsed();
+        }
+    }
+    let seconds = elapsed.as_secs_f64();
+    Ok(Append { seconds })
+}
+
 /// Opens a loaded store and looks keys up: each once to verify its answer, which also warms what there is
 /// to warm, and once timed and counted, with all the others between.
 pub fn look(kind: Kind, spec: &Spec, lookups: u64) -> Result<Look> {
@@ -160,8 +191,10 @@ pub fn look_cold(kind: Kind, spec: &Spec, lookups: u64) -> Result<Cold> {
     let hits = Keys::present(spec, lookups);
     evict_all(&spec.directory)?;
     kind.within(spec, |place| {
+        let start = Instant::now();
         let reader = kind.open(spec, place)?;
         Ok(Cold {
+            open_ms: start.elapsed().as_secs_f64() * 1e3,
             hit: hits.time(reader.as_ref())?,
         })
     })
@@ -281,6 +314,7 @@ mod tests {
         assert!(look.miss.os_reads < 1.0);
         let mapped = super::look(Kind::SealstoneMmap, &spec, 1_000)?;
         assert!(mapped.hit.os_reads < 0.1, "{}", mapped.hit.os_reads);
+        assert!(append(&spec)?.seconds > 0.0);
         assert!(look_cold(Kind::Sealstone, &spec, 100)?.hit.p50_ns > 0);
         Ok(())
     }
@@ -297,8 +331,14 @@ mod tests {
         }
         let spec = spec(Path::new("."));
         let wrong = |keys: Keys| keys.verify(&Liar).err().map(|error| error.to_string());
-        assert_eq!(wrong(Keys::present(&spec, 5)).as_deref(), Some("a wrong value"));
-        assert_eq!(wrong(Keys::absent(&spec, 5)).as_deref(), Some("a wrong answer: true"));
+        assert_eq!(
+            wrong(Keys::present(&spec, 5)).as_deref(),
+            Some("a wrong value")
+        );
+        assert_eq!(
+            wrong(Keys::absent(&spec, 5)).as_deref(),
+            Some("a wrong answer: true")
+        );
         assert!(Keys::absent(&spec, 5).time(&Liar).is_err());
         Ok(())
     }

@@ -77,7 +77,11 @@ fn draw(rows: &[Row], svg: &mut String) -> std::fmt::Result {
         let top = panel_height * (place / COLUMNS) as f64;
         panel.draw(svg, rows, left, top)?;
     }
-    let legend = [(OWN, "sealstone"), (PEER, "peer"), (NOT_DURABLE, "not durable per batch")];
+    let legend = [
+        (OWN, "sealstone"),
+        (PEER, "peer"),
+        (NOT_DURABLE, "not durable per batch"),
+    ];
     for (place, (colour, name)) in legend.into_iter().enumerate() {
         let (x, y) = (20.0 + 120.0 * place as f64, height - 22.0);
         writeln!(
@@ -88,7 +92,11 @@ fn draw(rows: &[Row], svg: &mut String) -> std::fmt::Result {
             y + 10.0
         )?;
     }
-    writeln!(svg, "<text x=\"400\" y=\"{:.0}\">bars are logarithmic</text>", height - 12.0)?;
+    writeln!(
+        svg,
+        "<text x=\"400\" y=\"{:.0}\">bars are logarithmic</text>",
+        height - 12.0
+    )?;
     writeln!(svg, "</svg>")
 }
 
@@ -142,7 +150,11 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (low, high) = positive.fold((f64::MAX, f64::MIN), |(low, high), value| {
         (low.min(value), high.max(value))
     });
-    if low > high { (1.0, 10.0) } else { (low / 2.0, high) }
+    if low > high {
+        (1.0, 10.0)
+    } else {
+        (low / 2.0, high)
+    }
 }
 
 fn number(value: f64) -> String {
@@ -166,7 +178,11 @@ mod tests {
             open_ms: value,
             ..Row::default()
         };
-        let rows = [row("sealstone", 10.0), row("redb", 1e6), row("parity-db", 7.0)];
+        let rows = [
+            row("sealstone", 10.0),
+            row("redb", 1e6),
+            row("parity-db", 7.0),
+        ];
         let svg = svg(&rows);
         assert_eq!(svg.matches("class=\"bar\"").count(), 3 * PANELS.len());
         assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
@@ -179,6 +195,9 @@ mod tests {
         assert_eq!(range([4.0, 100.0].into_iter()), (2.0, 100.0));
         assert_eq!(range([0.0].into_iter()), (1.0, 10.0));
         assert_eq!(range([5.0].into_iter()), (2.5, 5.0));
-        assert_eq!((number(250_000.0), number(123.4), number(0.25)), ("250k".into(), "123".into(), "0.2".into()));
+        assert_eq!(
+            (number(250_000.0), number(123.4), number(0.25)),
+            ("250k".into(), "123".into(), "0.2".into())
+        );
     }
 }

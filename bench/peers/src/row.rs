@@ -3,13 +3,15 @@
 use serde::{Deserialize, Serialize};
 
 use crate::engines::{Kind, Spec};
-use crate::measure::{Cold, Load, Look};
+use crate::measure::{Append, Cold, Load, Look};
 
 /// One engine in one round.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Sample {
     /// Loading it.
     pub load: Load,
+    /// The disk alone, just before.
+    pub append: Append,
     /// Looking up with warm caches.
     pub look: Look,
     /// Looking up with cold ones.
@@ -45,6 +47,10 @@ pub struct Row {
     pub load_records_per_second: f64,
     /// The same with settling and closing.
     pub settled_records_per_second: f64,
+    /// The rate of appending the same batches to a file, with a sync each, before every load.
+    pub append_records_per_second: f64,
+    /// The load's rate by that, medians of the rounds.
+    pub ratio_to_append: f64,
     /// Settling alone.
     pub settle_seconds: f64,
     /// The median batch.
@@ -91,8 +97,10 @@ pub struct Row {
     pub anonymous_bytes: f64,
     /// The most memory while loading.
     pub load_peak_resident_bytes: f64,
-    /// An open in a fresh process.
+    /// An open in a fresh process, of a store that was opened and closed before.
     pub open_ms: f64,
+    /// The first open after the load, with all files evicted from memory.
+    pub cold_open_ms: f64,
     /// sealstone's rate (by calls) by this one's.
     pub load_ratio: f64,
     /// The same with settling and closing.
@@ -135,7 +143,11 @@ fn ratio_of(
 ) -> f64 {
     let pairs = this.iter().zip(own.unwrap_or_default());
     let pairs = pairs.map(|(this, own)| (of_this(this), of_own(own)));
-    median(pairs.filter(|(_, own)| *own > 0.0).map(|(this, own)| this / own))
+    median(
+        pairs
+            .filter(|(_, own)| *own > 0.0)
+            .map(|(this, own)| this / own),
+    )
 }
 
 impl Sample {
@@ -190,6 +202,13 @@ impl Row {
             rounds: rounds.len() as u64,
             load_records_per_second: rate(durable_seconds),
             settled_records_per_second: rate(middle(Sample::all_seconds)),
+            append_records_per_second: rate(middle(|round| round.append.seconds)),
+            ratio_to_append: ratio_of(
+                rounds,
+                Some(rounds),
+                |round| round.append.seconds,
+                |round| round.durable_seconds(kind),
+            ),
             settle_seconds: middle(|round| round.load.settle_seconds),
             batch_p50_ms: middle(|round| round.load.batch_p50_ms),
             batch_worst_ms: middle(|round| round.load.batch_worst_ms),
@@ -215,6 +234,7 @@ impl Row {
             anonymous_bytes: middle(|round| round.look.anonymous_bytes as f64),
             load_peak_resident_bytes: middle(|round| round.load.peak_resident_bytes as f64),
             open_ms: middle(|round| round.look.open_ms),
+            cold_open_ms: middle(|round| round.cold.open_ms),
             load_ratio: ratio_of(
                 rounds,
                 own,
@@ -256,9 +276,18 @@ mod tests {
     #[test]
     fn ratios_are_of_the_same_round_and_missing_ones_are_zero() {
         let samples = [
-            (Kind::Sealstone, vec![sample(1.0, 100), sample(2.0, 200), sample(4.0, 400)]),
-            (Kind::Redb, vec![sample(3.0, 150), sample(6.0, 500), sample(8.0, 400)]),
-            (Kind::ParityDb, vec![sample(1.0, 50), sample(1.0, 50), sample(1.0, 50)]),
+            (
+                Kind::Sealstone,
+                vec![sample(1.0, 100), sample(2.0, 200), sample(4.0, 400)],
+            ),
+            (
+                Kind::Redb,
+                vec![sample(3.0, 150), sample(6.0, 500), sample(8.0, 400)],
+            ),
+            (
+                Kind::ParityDb,
+                vec![sample(1.0, 50), sample(1.0, 50), sample(1.0, 50)],
+            ),
             (Kind::Lmdb, Vec::new()),
         ];
         let spec = Spec {
@@ -272,8 +301,14 @@ mod tests {
         let rows = rows(&samples, &spec);
         assert_eq!(rows.len(), 3);
         let redb = &rows[1];
-        assert_eq!((redb.engine.as_str(), redb.segments, redb.user_bytes), ("redb", 10, 100_000));
-        assert_eq!((redb.load_ratio, redb.hit_ratio, redb.hit_ratio_mmap), (3.0, 1.5, 0.0));
+        assert_eq!(
+            (redb.engine.as_str(), redb.segments, redb.user_bytes),
+            ("redb", 10, 100_000)
+        );
+        assert_eq!(
+            (redb.load_ratio, redb.hit_ratio, redb.hit_ratio_mmap),
+            (3.0, 1.5, 0.0)
+        );
         assert!((redb.load_records_per_second - 1_000.0 / 6.0).abs() < 1e-6);
         // Not durable before it is closed.
         assert!((rows[2].load_records_per_second - 500.0).abs() < 1e-6);

@@ -38,9 +38,8 @@ impl Counts {
         let now = Self::of_process();
         // The same once more with nothing between.
         let own = Self::of_process();
-        let between = |of: fn(&Self) -> u64| {
-            (of(&now) - of(&before)).saturating_sub(of(&own) - of(&now))
-        };
+        let between =
+            |of: fn(&Self) -> u64| (of(&now) - of(&before)).saturating_sub(of(&own) - of(&now));
         Self {
             reads: between(|counts| counts.reads),
             read_bytes: between(|counts| counts.read_bytes),

@@ -11,36 +11,56 @@ const MIB: f64 = (1 << 20) as f64;
 type Column = (&'static str, fn(&Row) -> String);
 
 /// What loading left.
-const LOADS: [Column; 12] = [
+const LOADS: [Column; 13] = [
     ("engine", |row| row.engine.clone()),
     ("version", |row| row.version.clone()),
     ("durable", |row| yes(row.durable)),
-    ("load rec/s", |row| format!("{:.0}", row.load_records_per_second)),
-    ("settled rec/s", |row| format!("{:.0}", row.settled_records_per_second)),
+    ("load rec/s", |row| {
+        format!("{:.0}", row.load_records_per_second)
+    }),
+    ("of append", |row| format!("{:.2}", row.ratio_to_append)),
+    ("settled rec/s", |row| {
+        format!("{:.0}", row.settled_records_per_second)
+    }),
     ("batch p50 ms", |row| format!("{:.1}", row.batch_p50_ms)),
     ("worst ms", |row| format!("{:.0}", row.batch_worst_ms)),
-    ("written/user B", |row| format!("{:.2}", row.written_per_user_byte)),
-    ("load peak MiB", |row| format!("{:.0}", row.load_peak_resident_bytes / MIB)),
+    ("written/user B", |row| {
+        format!("{:.2}", row.written_per_user_byte)
+    }),
+    ("load peak MiB", |row| {
+        format!("{:.0}", row.load_peak_resident_bytes / MIB)
+    }),
     ("disk MiB", |row| format!("{:.0}", row.disk_bytes / MIB)),
-    ("disk/user", |row| format!("{:.2}", row.disk_bytes / row.user_bytes.max(1) as f64)),
+    ("disk/user", |row| {
+        format!("{:.2}", row.disk_bytes / row.user_bytes.max(1) as f64)
+    }),
     ("files", |row| format!("{:.0}", row.files)),
 ];
 
 /// What lookups took.
-const LOOKUPS: [Column; 13] = [
+const LOOKUPS: [Column; 14] = [
     ("engine", |row| row.engine.clone()),
     ("open ms", |row| format!("{:.1}", row.open_ms)),
+    ("cold ms", |row| format!("{:.1}", row.cold_open_ms)),
     ("hit p50 ns", |row| format!("{:.0}", row.hit_p50_ns)),
     ("hit p99", |row| format!("{:.0}", row.hit_p99_ns)),
     ("miss p50 ns", |row| format!("{:.0}", row.miss_p50_ns)),
     ("miss p99", |row| format!("{:.0}", row.miss_p99_ns)),
     ("reads/hit", |row| format!("{:.3}", row.os_reads_per_hit)),
     ("reads/miss", |row| format!("{:.3}", row.os_reads_per_miss)),
-    ("faults/hit", |row| format!("{:.3}", row.minor_faults_per_hit)),
+    ("faults/hit", |row| {
+        format!("{:.3}", row.minor_faults_per_hit)
+    }),
     ("RSS MiB", |row| format!("{:.0}", row.resident_bytes / MIB)),
-    ("anon MiB", |row| format!("{:.0}", row.anonymous_bytes / MIB)),
-    ("cold hit us", |row| format!("{:.0}", row.cold_hit_p50_ns / 1e3)),
-    ("cold faults", |row| format!("{:.2}", row.cold_major_faults_per_hit)),
+    ("anon MiB", |row| {
+        format!("{:.0}", row.anonymous_bytes / MIB)
+    }),
+    ("cold hit us", |row| {
+        format!("{:.0}", row.cold_hit_p50_ns / 1e3)
+    }),
+    ("cold faults", |row| {
+        format!("{:.2}", row.cold_major_faults_per_hit)
+    }),
 ];
 
 /// Each engine by sealstone, medians of the rounds' ratios.
@@ -122,7 +142,13 @@ mod tests {
         let rows = [row("sealstone"), row("redb")];
         let targets = crate::target::judge(&rows);
         let text = text(&rows, &targets);
-        assert_eq!(text.matches("| redb ").count(), 3 + targets.iter().filter(|target| target.against == "redb").count());
+        assert_eq!(
+            text.matches("| redb ").count(),
+            3 + targets
+                .iter()
+                .filter(|target| target.against == "redb")
+                .count()
+        );
         assert!(text.contains("1.50") && text.contains("pass") && text.contains("MISS"));
         assert_eq!(super::text(&[], &[]), "nothing measured\n");
     }

@@ -75,7 +75,9 @@ pub fn judge(rows: &[Row]) -> Vec<Target> {
         }
     });
     // A peer counts with the smaller of its two sizes: some clean up when they are opened again.
-    let smallest = lowest(rows, durable, |row| row.disk_bytes.min(row.reopened_disk_bytes));
+    let smallest = lowest(rows, durable, |row| {
+        row.disk_bytes.min(row.reopened_disk_bytes)
+    });
     let disk_of_peer = own.zip(smallest).map(|(own, (bytes, against))| Target {
         target: "disk after close by the smallest durable peer's".to_owned(),
         measured: own.disk_bytes / bytes.max(1.0),
@@ -86,15 +88,23 @@ pub fn judge(rows: &[Row]) -> Vec<Target> {
     [
         when(
             reads,
-            at_least(rows, "miss p50: every peer's by Pread's", 1.0, is_peer, |row| {
-                row.miss_ratio
-            }),
+            at_least(
+                rows,
+                "miss p50: every peer's by Pread's",
+                1.0,
+                is_peer,
+                |row| row.miss_ratio,
+            ),
         ),
         when(
             maps,
-            at_least(rows, "miss p50: every peer's by Mmap's", 1.0, is_peer, |row| {
-                row.miss_ratio_mmap
-            }),
+            at_least(
+                rows,
+                "miss p50: every peer's by Mmap's",
+                1.0,
+                is_peer,
+                |row| row.miss_ratio_mmap,
+            ),
         ),
         when(
             maps,
@@ -118,9 +128,13 @@ pub fn judge(rows: &[Row]) -> Vec<Target> {
         ),
         when(
             reads,
-            at_least(rows, "durable load by the best durable peer's", 3.0, durable, |row| {
-                row.load_ratio
-            }),
+            at_least(
+                rows,
+                "durable load by the best durable peer's",
+                3.0,
+                durable,
+                |row| row.load_ratio,
+            ),
         ),
         when(
             reads,
@@ -173,9 +187,18 @@ mod tests {
         ];
         assert_eq!(pass(&rows), [true; 8]);
         let judged = judge(&rows);
-        assert_eq!((judged[0].measured, judged[0].against.as_str()), (2.0, "parity-db"));
-        assert_eq!((judged[4].measured, judged[4].against.as_str()), (4.0, "lmdb"));
-        assert_eq!((judged[6].measured, judged[7].against.as_str()), (1.2, "fjall-default"));
+        assert_eq!(
+            (judged[0].measured, judged[0].against.as_str()),
+            (2.0, "parity-db")
+        );
+        assert_eq!(
+            (judged[4].measured, judged[4].against.as_str()),
+            (4.0, "lmdb")
+        );
+        assert_eq!(
+            (judged[6].measured, judged[7].against.as_str()),
+            (1.2, "fjall-default")
+        );
 
         rows.push(row("redb", 0.9, 140.0));
         let expected = [false, false, true, false, false, false, true, false];

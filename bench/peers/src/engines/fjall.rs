@@ -4,8 +4,8 @@
 
 use anyhow::Result;
 use fjall::config::{
-    BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, PartitioningPolicy,
-    PinningPolicy,
+    BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry,
+    PartitioningPolicy, PinningPolicy,
 };
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 

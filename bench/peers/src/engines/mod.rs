@@ -124,11 +124,6 @@ impl Kind {
         }
     }
 
-    /// Whether it is sealstone in some mode.
-    pub fn is_own(self) -> bool {
-        matches!(self, Self::Sealstone | Self::SealstoneMmap)
-    }
-
     /// Whether a commit that returned is on stable storage.
     pub fn is_durable(self) -> bool {
         self != Self::ParityDb

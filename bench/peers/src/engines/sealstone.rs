@@ -4,7 +4,9 @@
 //! table. It has no cache of values.
 
 use anyhow::Result;
-use sealstone::{Batch as StoreBatch, Durability, Keyspace, KeyspaceOptions, Options, ReadMode, Store};
+use sealstone::{
+    Batch as StoreBatch, Durability, Keyspace, KeyspaceOptions, Options, ReadMode, Store,
+};
 
 use super::{Reader, Spec, Writer};
 use crate::keys::Batch;
