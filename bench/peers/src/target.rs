@@ -20,11 +20,11 @@ pub struct Target {
 }
 
 /// The lowest value of the rows that `is_meant`, and whose it is.
-fn lowest<'a>(
-    rows: &'a [Row],
+fn lowest(
+    rows: &[Row],
     is_meant: impl Fn(&Row) -> bool,
     of: fn(&Row) -> f64,
-) -> Option<(f64, &'a str)> {
+) -> Option<(f64, &str)> {
     rows.iter()
         .filter(|row| is_meant(row))
         .map(|row| (of(row), row.engine.as_str()))
