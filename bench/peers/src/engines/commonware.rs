@@ -44,8 +44,11 @@ pub fn within<T>(spec: &Spec, body: impl FnOnce(Place) -> Result<T>) -> Result<T
     let config = tokio::Config::new()
         .with_worker_threads(2)
         .with_storage_directory(&spec.directory);
-    tokio::Runner::new(config)
-        .start(|context| async move { body(Place::Commonware(Box::new(context))) })
+    // Lookups block inside the one poll of this future, so its budget of operations is never renewed: with
+    // one, the runtime would stop waking it after some hundred.
+    tokio::Runner::new(config).start(|context| {
+        ::tokio::task::unconstrained(async move { body(Place::Commonware(Box::new(context))) })
+    })
 }
 
 fn context(place: Place) -> Result<Context> {

@@ -56,7 +56,7 @@ impl Writer for Rocks {
         }
         let mut options = WriteOptions::default();
         options.set_sync(true);
-        Ok(self.database.write_opt(&writes, &options)?)
+        Ok(self.database.write_opt(writes, &options)?)
     }
 
     fn settle(&mut self) -> Result<()> {
