@@ -27,7 +27,7 @@ mod target;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sealstone::env::Env;
 
@@ -191,6 +191,7 @@ enum Folding {
 
 /// What is loaded; one row for each number of segments.
 #[derive(Debug, Args)]
+#[command(args_override_self = true)]
 struct Workload {
     /// A directory to work in; made if missing, and emptied of what the run made.
     #[arg(long)]
@@ -243,6 +244,9 @@ struct Workload {
     /// Writes the figures to this file, or to standard output for `-`.
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Measures only this one of the rows: what the command starts itself as, once for each.
+    #[arg(long, hide = true)]
+    row: Option<usize>,
 }
 
 impl Workload {
@@ -274,7 +278,9 @@ impl Workload {
         summary: impl Fn(&R) -> String,
     ) -> Result<Vec<R>> {
         let mut all = Vec::new();
-        for segments in &self.segments {
+        let asked = |place: usize| self.row.is_none_or(|row| row == place);
+        let rows = self.segments.iter().enumerate();
+        for (_, segments) in rows.filter(|(place, _)| asked(*place)) {
             let options = self.options(*segments);
             load::prepare(&options.directory)?;
             let rows = run(&options);
@@ -288,6 +294,31 @@ impl Workload {
     }
 }
 
+impl Workload {
+    /// Each row in a process of its own: its memory is then that of its run, without the holes that the
+    /// runs before it left.
+    fn measure_apart(&self) -> Result<Vec<load::LoadRow>> {
+        let mut all = Vec::new();
+        std::fs::create_dir_all(&self.directory)?;
+        for row in 0..self.segments.len() {
+            let json = self.directory.join(format!("row-{row}.json"));
+            let status = std::process::Command::new(std::env::current_exe()?)
+                .args(std::env::args_os().skip(1))
+                .args(["--row", &row.to_string()])
+                .arg("--json")
+                .arg(&json)
+                .status()?;
+            ensure!(status.success(), "measuring failed: {status}");
+            let mut figures: serde_json::Value = serde_json::from_slice(&std::fs::read(&json)?)?;
+            std::fs::remove_file(&json)?;
+            all.extend(serde_json::from_value::<Vec<load::LoadRow>>(
+                figures["rows"].take(),
+            )?);
+        }
+        Ok(all)
+    }
+}
+
 /// Where the engine is plugged in.
 fn open(env: Env, options: &LoadOptions) -> Result<Box<dyn Target>> {
     Ok(Box::new(engine::open(env, options)?))
@@ -296,10 +327,13 @@ fn open(env: Env, options: &LoadOptions) -> Result<Box<dyn Target>> {
 fn main() -> Result<()> {
     match Command::parse().measurement {
         Measurement::Load(workload) => {
-            let mut rows = workload.measure(
-                |options| Ok(vec![load::run(options, &|env| open(env, options))?]),
-                load::LoadRow::summary,
-            )?;
+            let mut rows = match workload.segments.len() > 1 && workload.row.is_none() {
+                true => workload.measure_apart()?,
+                false => workload.measure(
+                    |options| Ok(vec![load::run(options, &|env| open(env, options))?]),
+                    load::LoadRow::summary,
+                )?,
+            };
             load::compare_peaks(&mut rows);
             write(&workload.json, Figures::new("load", rows))
         }

@@ -17,6 +17,9 @@ use crate::segment::footer::PREFIX_BITS_MAX;
 use crate::segment::{PackedMeta, SegmentMeta};
 use crate::types::KeyspaceKind;
 
+/// Segments by which the room for a list of them grows.
+const MEMBERS_STEP: usize = 256;
+
 /// A run as the manifest names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamedRun {
@@ -91,7 +94,9 @@ fn for_each<'a>(
     kind: KeyspaceKind,
     mut visit: impl FnMut(&[Member<'a>], &[Member<'a>]),
 ) -> Result<()> {
-    let mut segments = Vec::with_capacity(state.segments.len());
+    // Every edit makes this list: in steps, so that the memory of the last one serves again.
+    let room = state.segments.len().next_multiple_of(MEMBERS_STEP);
+    let mut segments = Vec::with_capacity(room);
     let mut parts = Vec::new();
     for packed in &state.segments {
         let meta = packed.unpack();

@@ -106,7 +106,7 @@ fn a_slower_barrier_slows_both_sides() {
 fn peaks_are_compared_with_the_first() {
     let row = |segments, peak| LoadRow {
         segments,
-        peak_resident_bytes: peak,
+        resident_bytes: peak,
         filter_bytes: segments * 1_000,
         fence_bytes: segments * 4,
         ..LoadRow::default()
