@@ -19,6 +19,7 @@
 use crate::engine::Engine;
 use crate::engine::residency::Residency;
 use crate::engine::version::{Run, Version};
+use crate::filter::simd::{self, BlockTests};
 use crate::filter::{ResidentFilter, block::remix};
 use crate::segment::Filtered;
 use crate::sync::{Arc, Guard};
@@ -158,14 +159,27 @@ impl Lane {
     /// Tests the filters of the runs from `from` on.
     #[inline]
     pub fn test(&self, from: usize, hash: KeyHash) -> Answers {
+        simd::run(LaneTest(self, from, hash))
+    }
+}
+
+/// The test of a hash in the filters of a lane from a run on.
+struct LaneTest<'a>(&'a Lane, usize, KeyHash);
+
+impl BlockTests for LaneTest<'_> {
+    type Answers = Answers;
+
+    #[inline(always)]
+    fn run(self) -> Answers {
+        let Self(lane, from, hash) = self;
         let remixed = remix(hash);
         let mut answers = Answers {
-            known: self.runs.len().min(RUNS_MAX),
+            known: lane.runs.len().min(RUNS_MAX),
             ..Answers::default()
         };
         // Without a branch on what a test says: the processor goes on to the next line meanwhile.
-        for (place, slots) in self.runs.iter().enumerate().skip(from) {
-            if let Some(filter) = self.filter(slots, hash) {
+        for (place, slots) in lane.runs.iter().enumerate().skip(from) {
+            if let Some(filter) = lane.filter(slots, hash) {
                 answers.resident |= 1 << place;
                 answers.maybe |= u64::from(filter.may_contain_remixed(hash, remixed)) << place;
             }
@@ -183,6 +197,13 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
+    /// Whether the filters of all `runs` from `from` on said no.
+    #[inline]
+    pub const fn are_all_no(&self, from: usize, runs: usize) -> bool {
+        let tested = runs.saturating_sub(from) as u32;
+        runs <= self.known && self.maybe == 0 && self.resident.count_ones() == tested
+    }
+
     /// What the filter of a run said; nothing if the set has no such run.
     #[inline]
     pub fn of(&self, run: usize) -> Option<Filtered> {

@@ -9,14 +9,12 @@
 //! newer than this lookup). A snapshot brings both, made under the registry lock. See [`Reach`] for what
 //! happens when a generation leaves memory meanwhile.
 
-use std::cell::OnceCell;
-
 use crate::engine::Engine;
 use crate::engine::explain::run_step;
 use crate::engine::filter_set::Filters;
 use crate::engine::fold::is_damage;
 use crate::engine::read_buffers::{RECORD_BYTES_KEPT, ThreadBuffers};
-use crate::engine::version::{Run, Version};
+use crate::engine::version::{Generation, Run, Version};
 use crate::error::Result;
 use crate::explain::Step;
 use crate::memtable::{Found, ValueRef};
@@ -170,12 +168,6 @@ impl Engine {
         };
         let mut filters = self.filters_of(version, kind);
         self.prefetch_lines(&filters, hash);
-        // Asked once, and only behind the memory. The version was loaded before.
-        let window = OnceCell::new();
-        let probe = || {
-            let probe = || self.window.as_ref()?.probe(hash, kind);
-            window.get_or_init(probe).as_ref()
-        };
         for generation in &version.generations {
             if generation.after_sequence >= reach.memory {
                 continue;
@@ -194,15 +186,32 @@ impl Engine {
                 None => {
                     // It may read.
                     filters.pinned = None;
-                    let own = Filters::by_themselves(generation.runs());
-                    if let Some(found) = self.lookup_runs(own, probe(), wanted, buffers)? {
+                    if let Some(found) = self.lookup_retired(generation, wanted, buffers)? {
                         return Ok(Some(on_hit(found.hit(buffers))));
                     }
                 }
             }
         }
-        let found = self.lookup_runs(filters, probe(), wanted, buffers)?;
+        // Asked only behind the memory. The version was loaded before.
+        let probe = self.window.as_ref().and_then(|it| it.probe(hash, kind));
+        let found = self.lookup_runs(filters, probe.as_ref(), wanted, buffers)?;
         Ok(found.map(|found| on_hit(found.hit(buffers))))
+    }
+
+    /// Looks into the runs of a generation that has left memory since the version was made. It asks the
+    /// window table for itself: one that is asked later knows no less of these runs.
+    #[cold]
+    fn lookup_retired(
+        &self,
+        generation: &Generation,
+        wanted: Wanted<'_>,
+        buffers: &mut ThreadBuffers,
+    ) -> Result<Option<ReadHit>> {
+        let kind = self.keyspace_kind(wanted.keyspace);
+        let window = self.window.as_ref();
+        let probe = window.and_then(|window| window.probe(wanted.hash, kind));
+        let own = Filters::by_themselves(generation.runs());
+        self.lookup_runs(own, probe.as_ref(), wanted, buffers)
     }
 
     fn lookup_runs(
@@ -258,6 +267,10 @@ impl Engine {
         let mut result = Lookup::Absent;
         let (sampled, mut ghosts) = (self.is_sampled(wanted.hash), 0);
         let passes_by = !sampled && !buffers.is_watched();
+        if passes_by && answers.are_all_no(from, runs.len()) {
+            counts.filter_tests += (runs.len() - from) as u64;
+            return Ok(Lookup::Absent);
+        }
         let kind = self.keyspace_kind(wanted.keyspace);
         for (place, run) in runs.iter().enumerate().skip(from) {
             let known = answers.of(place);
@@ -418,14 +431,7 @@ fn segment_of(
         runs.get(newer..)?.iter().find(|run| run.kind() == kind)
     };
     let run = runs.get(guess).filter(has).or_else(find)?;
-    let segments = run.segments();
-    let is_it = |segment: &&Arc<Segment>| segment.generations() == (generation, generation);
-    // Where every generation has a segment of the kind, its place follows.
-    let guess = run.generations().1.saturating_sub(generation) as usize;
-    segments.get(guess).filter(is_it).or_else(|| {
-        let newer = segments.partition_point(|segment| segment.generations().1 > generation);
-        segments.get(newer).filter(is_it)
-    })
+    run.segment_of(generation)
 }
 
 /// A hit in a segment: where the value lies in the record buffer.

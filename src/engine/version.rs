@@ -45,6 +45,8 @@ pub(crate) struct Folded {
     pub segments: Vec<Arc<Segment>>,
     /// The oldest in it and the newest, beside the segments, which have theirs packed: every lookup asks.
     generations: (u64, u64),
+    /// Whether every generation between has one segment, so that its place follows from its number.
+    is_dense: bool,
 }
 
 impl Folded {
@@ -57,12 +59,19 @@ impl Folded {
     ) -> Self {
         let newest = segments.first().map_or(0, |it| it.generations().1);
         let oldest = segments.last().map_or(0, |it| it.generations().0);
+        let mut each = (oldest..=newest).rev();
+        let alone = |segment: &Arc<Segment>| {
+            let generation = each.next();
+            generation.is_some_and(|it| segment.generations() == (it, it))
+        };
+        let is_dense = segments.iter().all(alone) && each.next().is_none();
         Self {
             level,
             kind,
             parts,
             segments,
             generations: (oldest, newest),
+            is_dense,
         }
     }
 }
@@ -147,6 +156,22 @@ impl Run {
             Self::Fresh { segment, .. } => slice::from_ref(segment),
             Self::Folded(run) => &run.segments,
         }
+    }
+
+    /// The segment of just this generation, if the run has one.
+    #[inline]
+    pub fn segment_of(&self, generation: u64) -> Option<&Arc<Segment>> {
+        let segments = self.segments();
+        if let Self::Folded(run) = self
+            && run.is_dense
+        {
+            // Without a look at any segment.
+            let place = run.generations.1.checked_sub(generation)?;
+            return segments.get(usize::try_from(place).ok()?);
+        }
+        let newer = segments.partition_point(|segment| segment.generations().1 > generation);
+        let is_it = |segment: &&Arc<Segment>| segment.generations() == (generation, generation);
+        segments.get(newer).filter(is_it)
     }
 
     /// The part that holds entries with this hash.
@@ -304,12 +329,25 @@ impl Version {
 mod tests {
     use super::*;
     use crate::segment::identity::tests::IDENTITY;
-    use crate::segment::{SegmentCounts, SegmentMeta};
+    use crate::segment::{SegmentCounts, SegmentIdentity, SegmentMeta};
 
     fn segment(number: u64) -> Arc<Segment> {
+        with_identity(number, IDENTITY)
+    }
+
+    fn of_generations((generation_lo, generation_hi): (u64, u64)) -> Arc<Segment> {
+        let identity = SegmentIdentity {
+            generation_lo,
+            generation_hi,
+            ..IDENTITY
+        };
+        with_identity(1, identity)
+    }
+
+    fn with_identity(number: u64, identity: SegmentIdentity) -> Arc<Segment> {
         let meta = SegmentMeta {
             number,
-            identity: IDENTITY,
+            identity,
             file_len: 0,
             tail_offset: 0,
             tail_len: 0,
@@ -338,5 +376,29 @@ mod tests {
         }
         assert_eq!((fresh.level(), fresh.kind()), (0, KeyspaceKind::WriteOnce));
         assert_eq!((fresh.parts().len(), fresh.segments().len()), (1, 1));
+    }
+
+    #[test]
+    fn a_generation_has_its_segment_with_gaps_and_without() {
+        for (generations, is_dense) in [
+            (&[(5, 5), (4, 4), (3, 3)][..], true),
+            (&[(5, 5), (3, 3)], false),
+            (&[(5, 5), (3, 4)], false),
+            (&[(4, 4), (4, 4)], false),
+            (&[], false),
+        ] {
+            let segments = generations.iter().map(|it| of_generations(*it)).collect();
+            let folded = Folded::new(1, KeyspaceKind::Mutable, Vec::new(), segments);
+            assert_eq!(folded.is_dense, is_dense, "{generations:?}");
+            let run = Run::Folded(Arc::new(folded));
+            for generation in 0..9 {
+                let found = run.segment_of(generation).map(|it| it.generations());
+                let alone = generations.contains(&(generation, generation));
+                let wanted = alone.then_some((generation, generation));
+                assert_eq!(found, wanted, "{generation} of {generations:?}");
+            }
+        }
+        let fresh = Run::of_segment(of_generations((7, 7)));
+        assert!(fresh.segment_of(7).is_some() && fresh.segment_of(6).is_none());
     }
 }

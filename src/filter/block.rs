@@ -35,7 +35,7 @@ impl Block {
         insert(&mut self.0, algorithm, hash);
     }
 
-    /// Whether all bits of a hash are set. [`super::simd::contains_split`] is the fast way.
+    /// Whether all bits of a hash are set. [`super::simd::run`] is the fast way.
     #[cfg(test)]
     pub fn contains(&self, algorithm: Algorithm, hash: KeyHash) -> bool {
         let remixed = remix(hash);

@@ -2,8 +2,11 @@
 //!
 //! A store loads and frees filters for as long as it lives: eight of a size go when a fold makes one eight
 //! times as large. From an allocator that leaves holes which nothing fills. So a filter of some size has
-//! pages of its own, which go back to the system as a whole, and a large one asks for huge pages: a test
-//! touches one line anywhere, and with huge pages seldom misses the table of pages as well.
+//! pages of its own, which go back to the system as a whole, and asks for huge pages: a test touches one line
+//! anywhere, and with huge pages seldom misses the table of pages as well. Most filters are smaller than a
+//! huge page. But the system puts mappings side by side and joins those that ask for the same, and in the
+//! background makes huge pages of what is joined; those never reach beyond mappings that exist, so no
+//! memory is held that is not counted.
 //!
 //! Measured, 400 segments of 12,500 records loaded with folds against 100: the peak of the process grew by
 //! 8.2 MB with filters from the allocator, of which 5.6 MB are filters.
@@ -19,10 +22,6 @@ const MAPPED_BYTES_MIN: u64 = 16 << 10;
 
 /// What a mapping is counted in.
 const PAGE_BYTES: u64 = 4 << 10;
-
-/// Mappings from this size on can hold a huge page.
-#[cfg(target_os = "linux")]
-const HUGE_BYTES_MIN: u64 = 2 << 20;
 
 /// What the blocks of a filter mean, beside their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,11 +68,9 @@ impl BlockMemory {
         if shape.bytes() >= MAPPED_BYTES_MIN
             && let Ok(pages) = MmapMut::map_anon(blocks * BLOCK_BYTES)
         {
+            // A wish: small pages serve as well.
             #[cfg(target_os = "linux")]
-            if shape.bytes() >= HUGE_BYTES_MIN {
-                // A wish: small pages serve as well.
-                let _ = pages.advise(memmap2::Advice::HugePage);
-            }
+            let _ = pages.advise(memmap2::Advice::HugePage);
             return Self::Mapped(meaning, pages);
         }
         Self::Heap(meaning, vec![Block::default(); blocks].into_boxed_slice())

@@ -59,11 +59,12 @@ impl ResidentFilter {
     /// holds no key.
     #[inline]
     pub fn may_contain(&self, hash: KeyHash) -> bool {
-        self.may_contain_remixed(hash, remix(hash))
+        simd::run(Test(self, hash))
     }
 
-    /// The same, for a caller that asks many filters: `remixed` is the hash as [`remix`] spreads it.
-    #[inline]
+    /// The same by portable code, for a caller that asks many filters in one [`simd::run`]: `remixed` is the
+    /// hash as [`remix`] spreads it.
+    #[inline(always)]
     pub fn may_contain_remixed(&self, hash: KeyHash, remixed: u64) -> bool {
         let place = self.shape().block_of(hash) as usize;
         match &self.0 {
@@ -81,7 +82,7 @@ impl ResidentFilter {
     #[inline(always)]
     fn block_may_contain(&self, block: &impl block::Words, remixed: u64) -> bool {
         match self.0.meaning().algorithm {
-            Algorithm::Split => simd::contains_split(block, remixed),
+            Algorithm::Split => block::contains_split(block, remixed),
             Algorithm::Free { k } => block::contains_free(block, remixed, k),
         }
     }
@@ -102,6 +103,18 @@ impl ResidentFilter {
                 }
             }
         }
+    }
+}
+
+/// The test of one hash.
+struct Test<'a>(&'a ResidentFilter, KeyHash);
+
+impl simd::BlockTests for Test<'_> {
+    type Answers = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        self.0.may_contain_remixed(self.1, remix(self.1))
     }
 }
 

@@ -11,32 +11,41 @@
 //! second definition of the bits. With 19 MB of blocks memory decides: AVX2 takes 0.56 to 0.64 of the
 //! portable time. An early exit after each word is slower than both in the cache.
 //!
-//! Soundness: `contains_split_avx2` is safe code whose only requirement is the processor's ability,
-//! asked right before the call (a cached flag); the prefetch hint reads nothing and gets the address
-//! of a live reference.
+//! A lookup that tests a dozen filters does so inside one function compiled for AVX2: without a call between
+//! two tests the processor looks further ahead.
+//!
+//! Soundness: `run_avx2` is safe code whose only requirement is the processor's ability, asked right before
+//! the call (a cached flag); the prefetch hint reads nothing and gets the address of a live reference.
 #![allow(
     unsafe_code,
     reason = "calling a function compiled for AVX2 after asking the processor for it, and a prefetch"
 )]
 
-use super::block::{self, Words};
+/// Tests of blocks. What `run` inlines is compiled for the processor at hand.
+pub trait BlockTests {
+    /// What they say.
+    type Answers;
 
-/// Whether all bits of `remixed` are set in the block, by the best code this processor has.
+    /// Makes them, by the portable code. To be `#[inline(always)]`.
+    fn run(self) -> Self::Answers;
+}
+
+/// Makes tests by the best code this processor has.
 #[inline]
-pub fn contains_split(block: &impl Words, remixed: u64) -> bool {
+pub fn run<T: BlockTests>(tests: T) -> T::Answers {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the function's only requirement is AVX2, which the processor has.
-        return unsafe { contains_split_avx2(block, remixed) };
+        return unsafe { run_avx2(tests) };
     }
-    block::contains_split(block, remixed)
+    tests.run()
 }
 
-/// The same Rust code as the portable path, compiled for AVX2: variable shifts of four words at once.
+/// The same Rust code, compiled for AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn contains_split_avx2(block: &impl Words, remixed: u64) -> bool {
-    block::contains_split(block, remixed)
+fn run_avx2<T: BlockTests>(tests: T) -> T::Answers {
+    tests.run()
 }
 
 /// Asks the processor to fetch the block's cache line.
@@ -54,9 +63,21 @@ pub fn prefetch<T>(block: &T) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::block::remix;
+    use super::super::block::{Words, contains_split, remix};
     use super::super::{Algorithm, Block};
+    use super::{BlockTests, run};
     use crate::types::KeyHash;
+
+    struct Split<'a, W>(&'a W, u64);
+
+    impl<W: Words> BlockTests for Split<'_, W> {
+        type Answers = bool;
+
+        #[inline(always)]
+        fn run(self) -> bool {
+            contains_split(self.0, self.1)
+        }
+    }
 
     /// The dispatched path and the portable one agree, on blocks from empty to nearly full.
     #[test]
@@ -67,16 +88,13 @@ mod tests {
             for probe in 0..50_u64 {
                 let hash = KeyHash(remix(KeyHash(round << 20 | probe)) >> 18);
                 let portable = block.contains(Algorithm::Split, hash);
-                assert_eq!(super::contains_split(&block.0, remix(hash)), portable);
-                assert_eq!(
-                    super::contains_split(&block.to_bytes(), remix(hash)),
-                    portable
-                );
+                assert_eq!(run(Split(&block.0, remix(hash))), portable);
+                assert_eq!(run(Split(&block.to_bytes(), remix(hash))), portable);
                 hits += u32::from(portable);
             }
             let added = KeyHash(remix(KeyHash(round)) >> 18);
             block.insert(Algorithm::Split, added);
-            assert!(super::contains_split(&block.0, remix(added)));
+            assert!(run(Split(&block.0, remix(added))));
             super::prefetch(&block);
         }
         assert!((1000..19_000).contains(&hits), "both answers occur: {hits}");

@@ -23,6 +23,7 @@ pub struct Probe {
     hash: KeyHash,
     place: Place,
     shape: SlotShape,
+    /// The first `count` are candidates.
     slots: [u64; CANDIDATES_MAX],
     count: usize,
 }
@@ -43,11 +44,12 @@ impl Probe {
         self.count > 0
     }
 
-    /// Keeps slots of one kind and of trusted generations, in order.
-    fn settle(&mut self, kind: KeyspaceKind) {
+    /// Keeps those of the slots in `matching`, a bit each, that are of one kind and of trusted generations,
+    /// in order.
+    fn settle(&mut self, kind: KeyspaceKind, matching: u32) {
         let (shape, newest) = (self.shape, self.hi - 1);
         let mut kept = 0;
-        for at in 0..self.count {
+        for at in (0..CANDIDATES_MAX).filter(|at| matching >> at & 1 == 1) {
             let slot = self.slots[at];
             let generation = shape.generation(slot, newest);
             let trusted = generation.is_some_and(|generation| generation >= self.lo);
@@ -93,19 +95,21 @@ impl Window {
             return None;
         }
         let place = Place::of(hash, self.buckets);
+        // Every slot to a place of its own, so that no load waits for what an earlier one brought.
         let mut slots = [0; CANDIDATES_MAX];
-        let mut count = 0;
-        for bucket in place.buckets {
-            for slot in self.bucket(bucket).iter().take(BUCKET_SLOTS) {
-                let slot = slot.load(Ordering::Acquire);
-                // What does not match is overwritten by what comes next.
-                slots[count] = slot;
-                count += usize::from(slot != 0 && place.matches(slot));
+        let mut matching = 0;
+        let buckets = place.buckets.map(|bucket| self.bucket(bucket));
+        for (half, bucket) in slots.chunks_exact_mut(BUCKET_SLOTS).zip(buckets) {
+            for (to, slot) in half.iter_mut().zip(bucket) {
+                *to = slot.load(Ordering::Acquire);
             }
         }
+        for (at, slot) in slots.iter().enumerate() {
+            matching |= u32::from(*slot != 0 && place.matches(*slot)) << at;
+        }
         let mut lo = lo.max(self.lo.load(Ordering::Acquire));
-        for bucket in place.buckets {
-            let mark = self.bucket(bucket).last();
+        for bucket in buckets {
+            let mark = bucket.last();
             lo = lo.max(mark.map_or(u64::MAX, |mark| mark.load(Ordering::Acquire)));
         }
         if lo >= hi {
@@ -118,10 +122,10 @@ impl Window {
             place,
             shape: self.shape,
             slots,
-            count,
+            count: 0,
         };
-        if count > 0 {
-            probe.settle(kind);
+        if matching != 0 {
+            probe.settle(kind, matching);
         }
         Some(probe)
     }

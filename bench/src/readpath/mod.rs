@@ -130,7 +130,7 @@ pub struct Readpath {
     /// Adds the rows of figures that an earlier run wrote.
     #[arg(long)]
     with: Vec<PathBuf>,
-    /// Draws cost against segments into this SVG file.
+    /// Draws cost against segments, or against the budgets of one store, into this SVG file.
     #[arg(long)]
     plot: Option<PathBuf>,
     /// Writes the figures to this file, or to standard output for `-`.

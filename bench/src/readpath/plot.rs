@@ -1,4 +1,5 @@
-//! `--plot`: cost against the number of segments, both logarithmic, as an SVG file.
+//! `--plot`: cost against the number of segments, or, for one number of segments and several budgets, against
+//! the filter bits a key that were in memory; both axes logarithmic, as an SVG file.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -25,19 +26,75 @@ const DASHES: [(&str, &str); 3] = [("HitInWindow", "2 3"), ("HitDeep", "7 3"), (
 /// Reads below this are drawn there: a logarithm has no zero.
 const READS_MIN: f64 = 0.001;
 
+/// The least filter bits a key that are told from none, for the same reason.
+const BITS_MIN: f64 = 0.1;
+
+/// What costs are drawn against.
+#[derive(Clone, Copy)]
+struct Axis {
+    title: &'static str,
+    value: fn(&Row) -> f64,
+    least: f64,
+    /// Whether budgets are points of a line, not lines of their own.
+    joins_budgets: bool,
+}
+
+const SEGMENTS: Axis = Axis {
+    title: "segments",
+    value: |row| row.segments as f64,
+    least: 1.0,
+    joins_budgets: false,
+};
+
+const FILTER_BITS: Axis = Axis {
+    title: "filter bits a key in memory (left edge: none)",
+    value: filter_bits,
+    least: BITS_MIN,
+    joins_budgets: true,
+};
+
+impl Axis {
+    /// Segments, unless nothing but the budget tells the rows apart.
+    fn of(rows: &[Row]) -> Self {
+        let is_alike = |a: &Row, b: &Row| {
+            (&a.layout, &a.policy, &a.mode) == (&b.layout, &b.policy, &b.mode)
+                && (a.segments, a.k, a.fold) == (b.segments, b.k, b.fold)
+        };
+        let mut pairs = rows.windows(2);
+        let alike = pairs.clone().all(|two| is_alike(&two[0], &two[1]));
+        match alike && pairs.any(|two| two[0].budget_bytes != two[1].budget_bytes) {
+            true => FILTER_BITS,
+            false => SEGMENTS,
+        }
+    }
+
+    fn series(&self, row: &Row) -> String {
+        match self.joins_budgets {
+            true => format!("{}, {} segments, {}", row.layout, row.segments, row.mode),
+            false => row.series(),
+        }
+    }
+}
+
+fn filter_bits(row: &Row) -> f64 {
+    let records = row.segments * row.segment_records;
+    crate::figures::ratio(8.0 * row.filter_bytes as f64, records as f64)
+}
+
 struct Panel<'a> {
     title: &'a str,
+    axis: Axis,
     value: fn(&Row) -> f64,
     left: f64,
     low: f64,
     high: f64,
-    segments: (f64, f64),
+    range: (f64, f64),
 }
 
 impl Panel<'_> {
-    fn x(&self, segments: f64) -> f64 {
-        let (low, high) = self.segments;
-        self.left + WIDTH * (segments / low).log10() / (high / low).log10()
+    fn x(&self, value: f64) -> f64 {
+        let (low, high) = self.range;
+        self.left + WIDTH * (value.max(low) / low).log10() / (high / low).log10()
     }
 
     fn y(&self, value: f64) -> f64 {
@@ -69,7 +126,7 @@ impl Panel<'_> {
                 number(value)
             )?;
         }
-        for value in decades(self.segments.0, self.segments.1) {
+        for value in decades(self.range.0, self.range.1) {
             let x = self.x(value);
             writeln!(
                 svg,
@@ -81,14 +138,15 @@ impl Panel<'_> {
         }
         writeln!(
             svg,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">segments</text>",
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
             left + WIDTH / 2.0,
-            bottom + 34.0
+            bottom + 34.0,
+            self.axis.title
         )
     }
 
     fn line(&self, svg: &mut String, rows: &[&Row], colour: &str, dash: &str) -> std::fmt::Result {
-        let place = |row: &&Row| (self.x(row.segments as f64), self.y((self.value)(row)));
+        let place = |row: &&Row| (self.x((self.axis.value)(row)), self.y((self.value)(row)));
         let points: Vec<_> = rows.iter().map(place).collect();
         let text: Vec<_> = points
             .iter()
@@ -143,16 +201,17 @@ pub fn svg(rows: &[Row]) -> String {
 }
 
 fn draw(rows: &[Row], svg: &mut String) -> std::fmt::Result {
+    let axis = Axis::of(rows);
     let mut series: BTreeMap<String, Vec<&Row>> = BTreeMap::new();
     for row in rows {
         // Budgets grow with the number of segments; a line is one way of choosing them.
-        let name = row.series();
+        let name = axis.series(row);
         series.entry(name).or_default().push(row);
     }
     if series.is_empty() {
         return Ok(());
     }
-    let segments = range(rows.iter().map(|row| row.segments as f64), 1.0);
+    let values = range(rows.iter().map(axis.value), axis.least);
     let panels = [
         (
             "ns a lookup",
@@ -173,11 +232,12 @@ fn draw(rows: &[Row], svg: &mut String) -> std::fmt::Result {
         let (low, high) = range(rows.iter().map(value), least);
         let panel = Panel {
             title,
+            axis,
             value,
             left: LEFT + place as f64 * (WIDTH + GAP),
             low,
             high,
-            segments,
+            range: values,
         };
         panel.frame(svg)?;
         for (rows, colour) in series.values().zip(COLOURS.iter().cycle()) {
@@ -187,7 +247,7 @@ fn draw(rows: &[Row], svg: &mut String) -> std::fmt::Result {
                     .copied()
                     .filter(|row| row.workload == workload)
                     .collect();
-                rows.sort_by_key(|row| row.segments);
+                rows.sort_by(|a, b| (axis.value)(a).total_cmp(&(axis.value)(b)));
                 if !rows.is_empty() {
                     panel.line(svg, &rows, colour, dash)?;
                 }
@@ -250,6 +310,29 @@ mod tests {
         assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         assert_eq!(super::svg(&[]), "");
+    }
+
+    #[test]
+    fn budgets_of_one_store_are_points_of_a_line() {
+        let mut rows = Vec::new();
+        for filter_bytes in [0, 1_250, 12_500] {
+            for (workload, _) in DASHES {
+                rows.push(Row {
+                    workload: workload.to_owned(),
+                    segments: 10,
+                    segment_records: 1_000,
+                    budget_bytes: filter_bytes,
+                    filter_bytes,
+                    lookup_ns: 100.0,
+                    ..Row::default()
+                });
+            }
+        }
+        let svg = svg(&rows);
+        assert_eq!(svg.matches("<polyline").count(), 2 * 3);
+        assert_eq!(svg.matches("<circle").count(), 2 * 3 * 3);
+        assert!(svg.contains("filter bits a key") && !svg.contains("NaN"));
+        assert!(!svg.contains("inf"), "{svg}");
     }
 
     #[test]
