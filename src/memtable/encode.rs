@@ -128,7 +128,7 @@ impl Detached {
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.chunks
             .iter()
-            .filter_map(|chunk| chunk.chunk().bytes_from(0))
+            .filter_map(|chunk| chunk.handle().get()?.bytes_from(0))
     }
 
     /// The shape of what it was encoded from.

@@ -4,7 +4,7 @@
 //! then on it can't fail and takes nothing more. What it did not need stays in the permit.
 //!
 //! A small append allocates nothing: it copies into the current chunk and writes into the current
-//! block. Taking a chunk allocates its shared header (about 64 bytes) even if its buffer is recycled.
+//! block. A chunk that was used before takes nothing from the heap.
 
 use super::encode::{Sink, write_record};
 use super::probe::{Walk, mix};
@@ -63,7 +63,7 @@ impl Sink for TailSink<'_> {
         if let Some((left, _)) = &self.tail.current {
             self.memtable.space.join(*left, slot);
         }
-        let put = self.memtable.space.put(slot, chunk.chunk().clone());
+        let put = self.memtable.space.put(slot, chunk.handle().clone());
         self.tail.current = Some((slot, chunk));
         put
     }
@@ -194,7 +194,7 @@ impl MemtableWriter {
             offset: 0,
         });
         for (number, chunk) in (first_slot..).zip(&frame) {
-            self.memtable.space.put(number, chunk.chunk().clone());
+            self.memtable.space.put(number, chunk.handle().clone());
             if number > first_slot {
                 self.memtable.space.join(number - 1, number);
             }
