@@ -344,6 +344,15 @@ impl Machine {
                 let bytes = self.size(bytes)?;
                 self.opened()?.store.set_filter_budget(bytes)
             }
+            ("set-pressure", ["none"]) => {
+                self.opened()?.store.set_pressure(None);
+                Ok(())
+            }
+            ("set-pressure", [level]) => {
+                let level = super::world::level_named(level)?;
+                self.opened()?.store.set_pressure(Some(level));
+                Ok(())
+            }
             ("crash", how) => {
                 let crash = self.crash_form(how)?;
                 self.crash(&crash);
