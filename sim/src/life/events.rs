@@ -100,7 +100,7 @@ impl<S: Subject> Run<S> {
     }
 
     fn look(&mut self, open: &mut Open<S>) -> Lived<()> {
-        self.plan_line(|| "try job retire 1".into());
+        self.plan_line(|| "try look".into());
         let answer = open.subject.look_at_pressure();
         self.settled(open, answer).map(drop)
     }

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use sealstone::env::FileName;
 use sealstone::types::KeyspaceKind;
 use sealstone::{
-    Error, Iter, Keyspace, KeyspaceOptions, Options, Sequence, Snapshot, Store, Ticket, Value,
+    Error, Iter, Job, Keyspace, KeyspaceOptions, Options, Sequence, Snapshot, Store, Ticket, Value,
 };
 
 use super::text::{self, Variables};
@@ -344,6 +344,7 @@ impl Machine {
                 let bytes = self.size(bytes)?;
                 self.opened()?.store.set_filter_budget(bytes)
             }
+            ("look", []) => self.opened()?.store.run(Job::Retire, 1).map(drop),
             ("set-pressure", ["none"]) => {
                 self.opened()?.store.set_pressure(None);
                 Ok(())

@@ -19,7 +19,7 @@ pub(super) const DAMAGES: [&str; 7] = [
 ];
 /// Words that begin a step, beside the blocks and damage. Known here because a machine that is dead skips steps without
 /// looking at them.
-const STEPS: [&str; 49] = [
+const STEPS: [&str; 50] = [
     "expect",
     "option",
     "options",
@@ -41,6 +41,7 @@ const STEPS: [&str; 49] = [
     "settle",
     "filter-budget",
     "set-pressure",
+    "look",
     "job",
     "jobs",
     "get",
