@@ -1,6 +1,6 @@
 //! Buffers kept for reuse.
 
-use super::chunk::Chunk;
+use super::chunk::{Chunk, ChunkWriter};
 use super::counts::Class;
 use super::words::{Spares, Word};
 use crate::sync::{Arc, AtomicU32, AtomicU64};
@@ -12,6 +12,8 @@ pub(super) struct Pool {
     pub(super) chunks: Vec<Arc<Chunk>>,
     pub(super) words_32: Spares<AtomicU32>,
     pub(super) words_64: Spares<AtomicU64>,
+    /// Empty lists for the chunks of a frame; not buffers, and no part of the books.
+    pub(super) lists: Vec<Vec<ChunkWriter>>,
     pub(super) bytes: u64,
 }
 

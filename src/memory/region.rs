@@ -23,6 +23,9 @@ const CHUNK_BYTES_MIN: u32 = 64;
 /// The largest chunk: offsets are 32 bits, with room to add a record to one.
 const CHUNK_BYTES_MAX: u32 = 1 << 30;
 
+/// Empty lists of chunks that are kept: for the open generation and for writers of large frames.
+const LISTS_MAX: usize = 4;
+
 /// The free bytes do not cover a request. Nothing was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{needed} bytes of the write region needed, {free} free")]
@@ -313,6 +316,21 @@ impl Region {
         } else {
             drop(state);
             drop(chunk);
+        }
+    }
+
+    /// An empty list for chunks, with the room that an earlier one had.
+    pub fn take_list(&self) -> Vec<ChunkWriter> {
+        self.lock().pool.lists.pop().unwrap_or_default()
+    }
+
+    /// Keeps a list for the next, unless there are enough. Chunks in it go first. It never has more room than
+    /// the region has chunks, twice.
+    pub fn put_list(&self, mut list: Vec<ChunkWriter>) {
+        list.clear();
+        let mut state = self.lock();
+        if list.capacity() > 0 && state.pool.lists.len() < LISTS_MAX {
+            state.pool.lists.push(list);
         }
     }
 

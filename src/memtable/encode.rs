@@ -105,10 +105,11 @@ impl Detached {
         };
         let mut source = permit.split(needed).ok_or(refusal)?;
         let mut detached = Self {
-            chunks: Vec::with_capacity(shape.chunks_fresh() as usize),
+            chunks: permit.region().take_list(),
             permit: source.split(0).ok_or(refusal)?,
             shape,
         };
+        detached.chunks.reserve(shape.chunks_fresh() as usize);
         let mut sink = DetachedSink {
             chunks: &mut detached.chunks,
             permit: &mut detached.permit,

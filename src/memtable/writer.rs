@@ -12,7 +12,7 @@ use super::refs::{Ref, Refs, digest, prefix};
 use super::shape::{BatchShape, Op, Placement, Refusal};
 use super::space::Place;
 use super::{Appended, Detached, Memtable};
-use crate::memory::{ChunkWriter, Permit};
+use crate::memory::{ChunkWriter, Permit, Region};
 use crate::sync::Arc;
 use crate::types::Sequence;
 
@@ -84,11 +84,11 @@ impl std::fmt::Debug for MemtableWriter {
 }
 
 impl MemtableWriter {
-    pub(super) fn new(memtable: Arc<Memtable>) -> Self {
+    pub(super) fn new(memtable: Arc<Memtable>, region: &Region) -> Self {
         Self {
             tail: Tail {
                 current: None,
-                ahead: Vec::new(),
+                ahead: region.take_list(),
                 slots_used: 0,
             },
             memtable,
@@ -115,7 +115,9 @@ impl MemtableWriter {
     }
 
     /// Gives the right up: nothing is appended any more.
-    pub fn seal(self) -> Arc<Memtable> {
+    pub fn seal(mut self) -> Arc<Memtable> {
+        self.memtable
+            .keep_list(std::mem::take(&mut self.tail.ahead));
         self.memtable
     }
 
@@ -206,6 +208,7 @@ impl MemtableWriter {
         {
             self.tail.current = Some((self.tail.slots_used - 1, last));
         }
+        permit.region().put_list(frame);
         self.memtable.counts.add_commit(sequence, &shape);
         Ok(appended)
     }

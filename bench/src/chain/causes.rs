@@ -1,7 +1,7 @@
 //! Why a write allocated.
 //!
 //! ```text
-//! large batches    of more than 1,024 operations: lists of their own, and of a large frame's chunks
+//! large batches    of more than 1,024 operations
 //! beginnings       of a generation: its memtable's head, its handle, a version
 //! opened files     of a segment that a write-once check had to look into
 //! the rest         everything else
