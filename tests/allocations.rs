@@ -234,7 +234,7 @@ fn a_large_write_takes_nothing() {
                 .collect();
             let mut batch = Batch::new();
             for key in &keys {
-                batch.put(&world.map, key, &[7; 100]);
+                batch.put(&world.map, key, [7; 100]);
             }
             let chunks = chunk_requests(&world);
             let (written, taken) = taken(|| world.store.write(batch, Durability::Buffered));

@@ -1,8 +1,8 @@
 //! Why a write allocated.
 //!
 //! ```text
-//! large batches    of more than 1,024 operations
 //! beginnings       of a generation: its memtable's head, its handle, a version
+//! large batches    of more than 1,024 operations
 //! opened files     of a segment that a write-once check had to look into
 //! the rest         everything else
 //! ```
@@ -63,10 +63,10 @@ impl Causes {
         }
         let now = Counted::by(store);
         self.all += allocations;
-        *if large {
-            &mut self.large
-        } else if now.generation > self.last.generation {
+        *if now.generation > self.last.generation {
             &mut self.generations
+        } else if large {
+            &mut self.large
         } else if now.opens > self.last.opens {
             &mut self.opens
         } else {
