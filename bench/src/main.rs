@@ -23,8 +23,9 @@ mod readpath;
 mod recover;
 mod scan;
 mod target;
+mod workplace;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
@@ -38,6 +39,7 @@ use crate::load::LoadOptions;
 use crate::readpath::{Process, Readpath};
 use crate::recover::RecoverOptions;
 use crate::target::Target;
+use crate::workplace::Workplace;
 
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;
@@ -128,9 +130,10 @@ impl Gates {
 /// What a killed process left; one row for each size of log.
 #[derive(Debug, Args)]
 struct Recovery {
-    /// A directory to work in; made if missing, and emptied of what the run made.
+    /// A directory to work in; made if missing, and emptied of what the run made. Without it one of its own in
+    /// the current directory, which goes afterwards.
     #[arg(long)]
-    directory: PathBuf,
+    directory: Option<PathBuf>,
     /// MiB of frames in the log, one measurement each.
     #[arg(long, value_delimiter = ',', default_value = "16")]
     log_mib: Vec<u64>,
@@ -160,8 +163,9 @@ impl Recovery {
 
     fn measure(&self) -> Result<()> {
         let mut rows = Vec::new();
+        let place = Workplace::of(self.directory.as_deref())?;
         for log_mib in &self.log_mib {
-            let directory = self.directory.join(format!("log-{log_mib}"));
+            let directory = place.path().join(format!("log-{log_mib}"));
             load::prepare(&directory)?;
             let row = recover::run(&directory, &self.options(*log_mib));
             std::fs::remove_dir_all(&directory)?;
@@ -193,9 +197,10 @@ enum Folding {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 struct Workload {
-    /// A directory to work in; made if missing, and emptied of what the run made.
+    /// A directory to work in; made if missing, and emptied of what the run made. Without it one of its own in
+    /// the current directory, which goes afterwards.
     #[arg(long)]
-    directory: PathBuf,
+    directory: Option<PathBuf>,
     /// Segments' worth of records, one measurement each.
     #[arg(long, value_delimiter = ',', default_value = "10")]
     segments: Vec<u64>,
@@ -250,9 +255,10 @@ struct Workload {
 }
 
 impl Workload {
-    fn options(&self, segments: u64) -> LoadOptions {
+    /// Of one measurement, in its part of a directory.
+    fn options(&self, directory: &Path, segments: u64) -> LoadOptions {
         LoadOptions {
-            directory: self.directory.join(format!("segments-{segments}")),
+            directory: directory.join(format!("segments-{segments}")),
             segments,
             segment_records: self.segment_records,
             value_bytes: self.value_bytes,
@@ -278,10 +284,11 @@ impl Workload {
         summary: impl Fn(&R) -> String,
     ) -> Result<Vec<R>> {
         let mut all = Vec::new();
+        let workplace = Workplace::of(self.directory.as_deref())?;
         let asked = |place: usize| self.row.is_none_or(|row| row == place);
         let rows = self.segments.iter().enumerate();
         for (_, segments) in rows.filter(|(place, _)| asked(*place)) {
-            let options = self.options(*segments);
+            let options = self.options(workplace.path(), *segments);
             load::prepare(&options.directory)?;
             let rows = run(&options);
             std::fs::remove_dir_all(&options.directory)?;
@@ -299,11 +306,14 @@ impl Workload {
     /// runs before it left.
     fn measure_apart(&self) -> Result<Vec<load::LoadRow>> {
         let mut all = Vec::new();
-        std::fs::create_dir_all(&self.directory)?;
+        let workplace = Workplace::of(self.directory.as_deref())?;
+        std::fs::create_dir_all(workplace.path())?;
         for row in 0..self.segments.len() {
-            let json = self.directory.join(format!("row-{row}.json"));
+            let json = workplace.path().join(format!("row-{row}.json"));
             let status = std::process::Command::new(std::env::current_exe()?)
                 .args(std::env::args_os().skip(1))
+                .arg("--directory")
+                .arg(workplace.path())
                 .args(["--row", &row.to_string()])
                 .arg("--json")
                 .arg(&json)
@@ -364,9 +374,11 @@ fn main() -> Result<()> {
         }
         Measurement::Recover(recovery) => recovery.measure(),
         Measurement::Gate(gates) => gates.judge(),
-        Measurement::LeaveBehind(recovery) => match recovery.log_mib[..] {
-            [log_mib] => recover::leave_behind(&recovery.directory, &recovery.options(log_mib)),
-            _ => Err(anyhow!("one log at a time")),
+        Measurement::LeaveBehind(recovery) => match (&recovery.directory, &recovery.log_mib[..]) {
+            (Some(directory), [log_mib]) => {
+                recover::leave_behind(directory, &recovery.options(*log_mib))
+            }
+            _ => Err(anyhow!("one log at a time, in a directory")),
         },
     }
 }
@@ -392,7 +404,7 @@ mod tests {
             panic!("another measurement");
         };
         assert_eq!(workload.segments, [10, 100]);
-        let options = workload.options(100);
+        let options = workload.options(Path::new("d"), 100);
         assert_eq!(options.sync_delay, Duration::from_millis(5));
         assert!(options.synced);
     }

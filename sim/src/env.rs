@@ -2,7 +2,7 @@
 //! dial. No threads: background work is stepped by the caller.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use sealstone::env::{Clock, Entropy, Env, IoResult, Pressure, PressureLevel};
@@ -82,21 +82,41 @@ impl Entropy for SimEntropy {
 
 /// A dial for memory pressure.
 #[derive(Debug, Default)]
-pub struct SimPressure(AtomicU8);
+pub struct SimPressure {
+    level: AtomicU8,
+    /// Looks until one finds it critical; 0 = none will.
+    spike_in: AtomicU32,
+}
 
 impl SimPressure {
     /// Turns it.
     pub fn set(&self, level: PressureLevel) {
-        self.0.store(level as u8, Ordering::Relaxed);
+        self.level.store(level as u8, Ordering::Relaxed);
+    }
+
+    /// Where it stands.
+    pub fn get(&self) -> PressureLevel {
+        match self.level.load(Ordering::Relaxed) {
+            0 => PressureLevel::Normal,
+            1 => PressureLevel::High,
+            _ => PressureLevel::Critical,
+        }
+    }
+
+    /// Has the `look`-th look from now, counted from 1, find it critical, and none after it.
+    pub fn spike(&self, look: u32) {
+        self.spike_in.store(look, Ordering::Relaxed);
     }
 }
 
 impl Pressure for SimPressure {
     fn level(&self) -> PressureLevel {
-        match self.0.load(Ordering::Relaxed) {
-            0 => PressureLevel::Normal,
-            1 => PressureLevel::High,
-            _ => PressureLevel::Critical,
+        let left = self.spike_in.load(Ordering::Relaxed);
+        self.spike_in
+            .store(left.saturating_sub(1), Ordering::Relaxed);
+        match left {
+            1 => PressureLevel::Critical,
+            _ => self.get(),
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use sealstone::env::Env;
+use sealstone::env::{Env, PressureLevel};
 use sealstone::types::KeyspaceKind;
 
 use crate::choices::Choices;
@@ -284,6 +284,19 @@ pub trait Subject: Sized {
     /// Changes the most that filters may take. `None`: there is no such limit.
     fn set_filter_budget(&self, _bytes: u64) -> Option<Answer<()>> {
         None
+    }
+
+    /// What the user says of memory pressure, in place of the machine; `None` gives it back.
+    fn set_pressure(&self, _level: Option<PressureLevel>) {}
+
+    /// One look at memory pressure, in a step that has little else to do.
+    fn look_at_pressure(&self) -> Answer<()> {
+        Ok(())
+    }
+
+    /// What is kept beyond the limit, once it had looks enough to go.
+    fn check_trimmed(&self) -> Result<(), (&'static str, String)> {
+        Ok(())
     }
 
     /// Closes the store.

@@ -149,6 +149,10 @@ pub fn expected_hits() -> Vec<String> {
     let faults = crate::faults::Fault::ALL.iter().map(|fault| fault.name());
     let features = [
         "without-pressure",
+        "event-filters",
+        "event-flapping",
+        "event-purge",
+        "event-spike",
         "write",
         "submit",
         "no-op",

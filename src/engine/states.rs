@@ -24,7 +24,7 @@ impl Sealed {
         open.memory.move_to(Owner::Sealed);
         Self {
             handle: open.handle,
-            memory: open.memory,
+            memory: open.writer.seal(),
         }
     }
 

@@ -13,14 +13,19 @@
 //! * One writer. [`ChunkWriter`] is made once per chunk, is not `Clone`, and writes through
 //!   `&mut self`.
 //! * Written once. `append` writes only at and after `len`, then raises `len` with `Release`; nothing
-//!   lowers it. A reader loads it with `Acquire` and gets a slice of bytes below it only, so each byte
-//!   it can see was written before, and is never written again while the chunk lives. The reader's
-//!   slice and the writer's target never overlap, and both are derived from the raw pointer, never
-//!   from a reference to the whole buffer.
-//! * One life. Slices borrow the chunk. The buffer is taken back, to a `Box` or as the mapping that was
-//!   kept beside the pointer all the while, only in `Drop` of the chunk, that is after the last `Arc`;
-//!   only then can the region give it to another chunk. Under debug assertions it is overwritten first,
-//!   so that a use after that would be seen.
+//!   lowers it during a life. A reader loads it with `Acquire` and gets a slice of bytes below it only, so
+//!   each byte it can see was written before, and is never written again while that life lasts. The
+//!   reader's slice and the writer's target never overlap, and both are derived from the raw pointer,
+//!   never from a reference to the whole buffer.
+//! * One life after the other. A life is the time in which there are [`ChunkHandle`]s; the writer has one,
+//!   and slices borrow one. Handles give their shares up under the region's lock
+//!   ([`Region::put_chunk`]), where `Arc::get_mut` says whether one is the last: of two that go at once
+//!   just one is, and all that the others did happened before. Only the last one's `&mut Chunk` can
+//!   [`clear`](Chunk::clear) it, after which it waits in the pool for its next writer, or goes: the buffer
+//!   is taken back, to a `Box` or as the mapping that was kept beside the pointer all the while, in `Drop`
+//!   alone. Under debug assertions `clear` overwrites it, so that a use after that would be seen.
+//!
+//! The shared count lives as long as the buffer: a chunk that is used again takes nothing from the heap.
 //!
 //! # Why it pays
 //!
@@ -44,7 +49,7 @@ use std::ptr::{self, NonNull};
 
 use memmap2::MmapMut;
 
-use super::region::Region;
+use super::region::{Region, WeakRegion};
 use crate::sync::{Arc, AtomicU32, Ordering, Watched};
 
 /// What a buffer is filled with when nobody may read it any more (debug builds).
@@ -53,45 +58,6 @@ const POISON: u8 = 0xDE;
 /// Chunks from this size on have pages of their own, so that letting one go gives its memory back to the
 /// system; an allocator would keep it for itself.
 const MAPPED_BYTES_MIN: usize = 16 << 10;
-
-/// The memory of a chunk that nobody uses.
-pub(super) enum Buffer {
-    /// From the allocator: small ones, and where the system has no mapping to give.
-    Heap(Box<[u8]>),
-    /// Pages of its own.
-    Pages(MmapMut),
-}
-
-impl Buffer {
-    /// A buffer of `len` bytes, zeroed.
-    pub(super) fn new(len: usize) -> Self {
-        if len >= MAPPED_BYTES_MIN
-            && let Ok(pages) = MmapMut::map_anon(len)
-        {
-            return Self::Pages(pages);
-        }
-        Self::Heap(vec![0; len].into_boxed_slice())
-    }
-
-    /// Its bytes.
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Self::Heap(bytes) => bytes.len(),
-            Self::Pages(pages) => pages.len(),
-        }
-    }
-
-    /// The same, overwritten under debug assertions.
-    fn poisoned(mut self) -> Self {
-        if cfg!(debug_assertions) {
-            match &mut self {
-                Self::Heap(bytes) => bytes.fill(POISON),
-                Self::Pages(pages) => pages.fill(POISON),
-            }
-        }
-        self
-    }
-}
 
 /// A buffer with a front that is shared and a back that is its writer's.
 pub struct Chunk {
@@ -102,7 +68,8 @@ pub struct Chunk {
     len: AtomicU32,
     /// Nothing, except in a model: see `sync`.
     watched: Watched,
-    region: Region,
+    /// Where it goes back. Weak, because the region keeps the chunks that nobody uses.
+    region: WeakRegion,
 }
 
 // SAFETY: the buffer is owned, and shared access follows the three rules above.
@@ -111,26 +78,54 @@ unsafe impl Send for Chunk {}
 unsafe impl Sync for Chunk {}
 
 impl Chunk {
-    /// Makes a buffer an empty chunk and gives out its only writer.
-    pub(super) fn start(buffer: Buffer, region: Region) -> ChunkWriter {
-        debug_assert!(u32::try_from(buffer.len()).is_ok());
-        let capacity = buffer.len() as u32;
-        let (data, pages) = match buffer {
-            Buffer::Heap(bytes) => (NonNull::from(Box::leak(bytes)).cast::<u8>(), None),
-            Buffer::Pages(mut pages) => (NonNull::from(&mut pages[..]).cast::<u8>(), Some(pages)),
+    /// An empty chunk of `capacity` bytes that nobody uses yet: pages of its own, or the allocator's for
+    /// small ones and where the system has no mapping to give.
+    pub(super) fn new(capacity: u32, region: WeakRegion) -> Arc<Self> {
+        let len = capacity as usize;
+        let mapped = (len >= MAPPED_BYTES_MIN).then(|| MmapMut::map_anon(len));
+        let (data, pages) = match mapped {
+            Some(Ok(mut pages)) => (NonNull::from(&mut pages[..]).cast::<u8>(), Some(pages)),
+            _ => {
+                let bytes = vec![0; len].into_boxed_slice();
+                (NonNull::from(Box::leak(bytes)).cast::<u8>(), None)
+            }
         };
-        let chunk = Self {
+        Arc::new(Self {
             data,
             pages,
             capacity,
             len: AtomicU32::new(0),
-            watched: Watched::new(capacity as usize),
+            watched: Watched::new(len),
             region,
-        };
+        })
+    }
+
+    /// Begins a life: gives out the only writer. The chunk comes from [`Chunk::new`] or the pool, so that
+    /// nobody else has it.
+    pub(super) fn start(self: Arc<Self>) -> ChunkWriter {
+        debug_assert_eq!(Arc::strong_count(&self), 1);
+        debug_assert!(self.is_empty());
         ChunkWriter {
-            chunk: Arc::new(chunk),
+            handle: ChunkHandle { chunk: Some(self) },
             len: 0,
         }
+    }
+
+    /// Ends a life: nothing was written. Under debug assertions the bytes are overwritten.
+    pub(super) fn clear(&mut self) {
+        let capacity = self.capacity as usize;
+        self.watched.write(0..capacity);
+        if cfg!(debug_assertions) {
+            // SAFETY: the buffer has `capacity` bytes; no slice and no writer can be alive, because both
+            // borrow or own a handle, and `&mut self` says that there is none.
+            unsafe { ptr::write_bytes(self.data.as_ptr(), POISON, capacity) };
+        }
+        self.len.store(0, Ordering::Relaxed);
+    }
+
+    /// Its bytes, written or not.
+    pub(super) fn capacity(&self) -> u32 {
+        self.capacity
     }
 
     /// Bytes written so far. They stay as they are.
@@ -165,24 +160,44 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        let used = self.len();
-        let buffer = match self.pages.take() {
-            Some(pages) => Buffer::Pages(pages),
-            None => {
-                let bytes =
-                    ptr::slice_from_raw_parts_mut(self.data.as_ptr(), self.capacity as usize);
-                // SAFETY: this is the pointer and length that `start` took from a box, no slice can be
-                // alive because slices borrow `self`, and drop runs once.
-                Buffer::Heap(unsafe { Box::from_raw(bytes) })
-            }
-        };
-        self.region.put_chunk(buffer.poisoned(), used);
+        // A mapping goes by itself.
+        if self.pages.is_none() {
+            let bytes = ptr::slice_from_raw_parts_mut(self.data.as_ptr(), self.capacity as usize);
+            // SAFETY: this is the pointer and length that `new` took from a box, no slice can be alive
+            // because slices borrow a handle, and drop runs once.
+            drop(unsafe { Box::from_raw(bytes) });
+        }
+    }
+}
+
+/// One of those who use a chunk. The last one gives it back to its region.
+#[derive(Clone)]
+pub struct ChunkHandle {
+    /// There until the drop.
+    chunk: Option<Arc<Chunk>>,
+}
+
+impl ChunkHandle {
+    /// The chunk; there as long as the handle is.
+    #[inline]
+    pub fn get(&self) -> Option<&Chunk> {
+        self.chunk.as_deref()
+    }
+}
+
+impl Drop for ChunkHandle {
+    fn drop(&mut self) {
+        if let Some(chunk) = self.chunk.take()
+            && let Some(region) = Region::from_weak(&chunk.region)
+        {
+            region.put_chunk(chunk);
+        }
     }
 }
 
 /// The only writer of a chunk.
 pub struct ChunkWriter {
-    chunk: Arc<Chunk>,
+    handle: ChunkHandle,
     /// The chunk's `len`; kept here because only this writer changes it.
     len: u32,
 }
@@ -190,7 +205,9 @@ pub struct ChunkWriter {
 impl ChunkWriter {
     /// Bytes that still fit.
     pub fn remaining(&self) -> u32 {
-        self.chunk.capacity - self.len
+        self.handle
+            .get()
+            .map_or(0, |chunk| chunk.capacity - self.len)
     }
 
     /// Bytes written so far.
@@ -204,8 +221,8 @@ impl ChunkWriter {
     }
 
     /// The chunk, for readers.
-    pub fn chunk(&self) -> &Arc<Chunk> {
-        &self.chunk
+    pub fn handle(&self) -> &ChunkHandle {
+        &self.handle
     }
 
     /// Adds bytes at the end and says where they start; `None`, without effect, if they do not fit.
@@ -213,17 +230,18 @@ impl ChunkWriter {
         if bytes.len() > self.remaining() as usize {
             return None;
         }
+        let chunk = self.handle.get()?;
         let start = self.len;
         let end = start as usize + bytes.len();
-        self.chunk.watched.write(start as usize..end);
+        chunk.watched.write(start as usize..end);
         // SAFETY: start + bytes.len() <= capacity; bytes at and after `len` are reachable by this
         // writer alone, so the source (a shared slice) cannot overlap them.
         unsafe {
-            let target = self.chunk.data.as_ptr().add(start as usize);
+            let target = chunk.data.as_ptr().add(start as usize);
             ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());
         }
+        chunk.len.store(end as u32, Ordering::Release);
         self.len = end as u32;
-        self.chunk.len.store(self.len, Ordering::Release);
         Some(start)
     }
 }

@@ -4,6 +4,7 @@
 //! * `loom_readers_of_a_chunk_see_written_bytes_only`: the store of `len` Relaxed, or before the copy;
 //!   the load of `len` Relaxed.
 //! * `loom_a_recycled_chunk_is_nobodys`: a permit that goes before its buffer.
+//! * `loom_the_last_of_two_gives_a_chunk_back`: shares given up outside the lock.
 //! * `loom_no_freed_byte_is_missed`: the signal raised before the bytes are given; watches read outside
 //!   the lock, before it.
 
@@ -23,8 +24,9 @@ fn loom_readers_of_a_chunk_see_written_bytes_only() {
         let (writer, held) = permit.chunk().expect("covered");
         // A buffer goes before its permit.
         let (_held, mut writer) = (held, writer);
-        let chunk = writer.chunk().clone();
+        let handle = writer.handle().clone();
         let reader = loom::thread::spawn(move || {
+            let chunk = handle.get().expect("has a handle");
             let first = chunk.bytes_from(0).expect("from the front");
             let again = chunk.bytes_from(0).expect("from the front");
             assert!(first.len() <= again.len());
@@ -49,12 +51,13 @@ fn loom_a_recycled_chunk_is_nobodys() {
         let mut permit = region.try_acquire(bytes, Owner::Open).expect("free");
         let (mut writer, held) = permit.chunk().expect("covered");
         writer.append(&[7; 16]).expect("fits");
-        let chunk = writer.chunk().clone();
+        let handle = writer.handle().clone();
         drop(writer);
         let reader = loom::thread::spawn(move || {
+            let chunk = handle.get().expect("has a handle");
             assert_eq!(chunk.bytes_from(8), Some(&[7; 8][..]));
             // A buffer before its permit, as everywhere.
-            drop(chunk);
+            drop(handle);
             drop(held);
         });
         let second = region.try_acquire(bytes, Owner::Open);
@@ -62,7 +65,8 @@ fn loom_a_recycled_chunk_is_nobodys() {
         if let Ok(mut permit) = second {
             let (mut writer, held) = permit.chunk().expect("covered");
             writer.append(&[9; 16]).expect("fits");
-            assert_eq!(writer.chunk().bytes(0..16), Some(&[9; 16][..]));
+            let chunk = writer.handle().get().expect("has a handle");
+            assert_eq!(chunk.bytes(0..16), Some(&[9; 16][..]));
             drop(writer);
             drop(held);
         }
@@ -70,6 +74,36 @@ fn loom_a_recycled_chunk_is_nobodys() {
         assert!(region.ledger().is_exact());
         assert_eq!(region.ledger().free_bytes(), bytes);
         assert_eq!(region.pooled_bytes(), bytes);
+    });
+}
+
+#[test]
+fn loom_the_last_of_two_gives_a_chunk_back() {
+    explore("last handle", 3, 2, |seen| {
+        let bytes = u64::from(CHUNK_BYTES);
+        let region = Region::new(bytes, CHUNK_BYTES);
+        let mut permit = region.try_acquire(bytes, Owner::Open).expect("free");
+        let (mut writer, held) = permit.chunk().expect("covered");
+        writer.append(&[7; 16]).expect("fits");
+        let handle = writer.handle().clone();
+        let reader = loom::thread::spawn(move || {
+            let chunk = handle.get().expect("has a handle");
+            assert_eq!(chunk.bytes(8..16), Some(&[7; 8][..]));
+            drop(handle);
+        });
+        writer.append(&[8; 16]).expect("fits");
+        drop(writer);
+        // With the reader's handle gone it waits for its next writer, with its bytes still held.
+        seen.saw(usize::from(region.pooled_bytes() == bytes));
+        permit.absorb(held);
+        reader.join().expect("ends");
+        assert_eq!(region.pooled_bytes(), bytes);
+        let (mut writer, held) = permit.chunk().expect("covered");
+        writer.append(&[9; 16]).expect("fits");
+        assert_eq!(region.pooled_bytes(), 0);
+        // A buffer before its permit, as everywhere.
+        drop(writer);
+        drop(held);
     });
 }
 

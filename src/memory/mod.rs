@@ -48,7 +48,7 @@ mod region;
 mod tests;
 mod words;
 
-pub use chunk::{Chunk, ChunkWriter};
+pub use chunk::{Chunk, ChunkHandle, ChunkWriter};
 pub use counts::{BufferCounts, Caller, Class, KeptCounts, PermitCounts, RegionCounts};
 pub use ledger::{Ledger, Owner};
 pub use permit::Permit;

@@ -1,22 +1,25 @@
 //! Buffers kept for reuse.
 
-use super::chunk::Buffer;
+use super::chunk::{Chunk, ChunkWriter};
 use super::counts::Class;
 use super::words::{Spares, Word};
-use crate::sync::{AtomicU32, AtomicU64};
+use crate::sync::{Arc, AtomicU32, AtomicU64};
 
 /// Buffers that came back and wait for the next request of their size.
 #[derive(Default)]
 pub(super) struct Pool {
-    pub(super) chunks: Vec<Buffer>,
+    /// Cleared, with nobody else's share in them.
+    pub(super) chunks: Vec<Arc<Chunk>>,
     pub(super) words_32: Spares<AtomicU32>,
     pub(super) words_64: Spares<AtomicU64>,
+    /// Empty lists for the chunks of a frame; not buffers, and no part of the books.
+    pub(super) lists: Vec<Vec<ChunkWriter>>,
     pub(super) bytes: u64,
 }
 
 /// A buffer that is let go: dropped where no lock is held.
 pub(super) enum Dropped {
-    Chunk(#[allow(dead_code, reason = "held to be dropped")] Buffer),
+    Chunk(#[allow(dead_code, reason = "held to be dropped")] Arc<Chunk>),
     Words32(#[allow(dead_code, reason = "held to be dropped")] Box<[AtomicU32]>),
     Words64(#[allow(dead_code, reason = "held to be dropped")] Box<[AtomicU64]>),
 }
@@ -33,7 +36,7 @@ impl Pool {
             })
             .or_else(|| {
                 let chunk = self.chunks.pop()?;
-                let bytes = chunk.len() as u64;
+                let bytes = u64::from(chunk.capacity());
                 Some((Dropped::Chunk(chunk), Class::Chunk, bytes))
             })?;
         self.bytes -= popped.2;

@@ -9,19 +9,22 @@
 
 use std::fmt;
 
-use super::chunk::{Buffer, Chunk, ChunkWriter};
+use super::chunk::{Chunk, ChunkWriter};
 use super::counts::{Caller, Class, DropReason, RegionCounts};
 use super::ledger::{Ledger, Owner};
 use super::permit::Permit;
 use super::pool::{Dropped, Pool};
 use super::words::{Word, Words};
-use crate::sync::{Arc, Mutex, MutexGuard, Signal};
+use crate::sync::{Arc, Mutex, MutexGuard, Signal, Weak};
 
 /// The smallest chunk: a record header and a few key bytes must fit.
 const CHUNK_BYTES_MIN: u32 = 64;
 
 /// The largest chunk: offsets are 32 bits, with room to add a record to one.
 const CHUNK_BYTES_MAX: u32 = 1 << 30;
+
+/// Empty lists of chunks that are kept: for the open generation and for writers of large frames.
+const LISTS_MAX: usize = 4;
 
 /// The free bytes do not cover a request. Nothing was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -108,6 +111,9 @@ struct Shared {
 pub struct Region {
     shared: Arc<Shared>,
 }
+
+/// What a chunk remembers its region by.
+pub(super) struct WeakRegion(Weak<Shared>);
 
 impl Region {
     /// A region of `total_bytes`, all free, whose chunks have `chunk_bytes`, rounded up to a multiple
@@ -275,23 +281,56 @@ impl Region {
 
     /// An empty chunk, whose bytes the caller has split off a permit.
     pub(super) fn take_chunk(&self, caller: Caller) -> ChunkWriter {
-        let len = self.shared.chunk_bytes as usize;
+        let capacity = self.shared.chunk_bytes;
         let mut state = self.lock();
         let spare = state.pool.chunks.pop();
-        state.count_taken(caller, Class::Chunk, len as u64, spare.is_some());
+        state.count_taken(caller, Class::Chunk, capacity.into(), spare.is_some());
         self.make_room(state);
-        let buffer = spare.unwrap_or_else(|| Buffer::new(len));
-        Chunk::start(buffer, self.clone())
+        let weak = || WeakRegion(Arc::downgrade(&self.shared));
+        spare
+            .unwrap_or_else(|| Chunk::new(capacity, weak()))
+            .start()
     }
 
-    pub(super) fn put_chunk(&self, buffer: Buffer, used: u32) {
-        let bytes = buffer.len() as u64;
+    /// The region that a chunk came from, if there still is one.
+    pub(super) fn from_weak(weak: &WeakRegion) -> Option<Self> {
+        let shared = weak.0.upgrade()?;
+        Some(Self { shared })
+    }
+
+    /// Takes one user's share in a chunk; with the last one's the chunk came back. All shares are given up
+    /// under the lock, so of two that come at once just one is the last.
+    pub(super) fn put_chunk(&self, mut chunk: Arc<Chunk>) {
+        let state = self.lock();
+        let Some(alone) = Arc::get_mut(&mut chunk) else {
+            drop(chunk);
+            drop(state);
+            return;
+        };
+        drop(state);
+        let (bytes, used) = (u64::from(alone.capacity()), alone.len());
+        alone.clear();
         let mut state = self.lock();
         if state.count_put(Class::Chunk, bytes, used.into()) {
-            state.pool.chunks.push(buffer);
+            state.pool.chunks.push(chunk);
         } else {
             drop(state);
-            drop(buffer);
+            drop(chunk);
+        }
+    }
+
+    /// An empty list for chunks, with the room that an earlier one had.
+    pub fn take_list(&self) -> Vec<ChunkWriter> {
+        self.lock().pool.lists.pop().unwrap_or_default()
+    }
+
+    /// Keeps a list for the next, unless there are enough. Chunks in it go first. It never has more room than
+    /// the region has chunks, twice.
+    pub fn put_list(&self, mut list: Vec<ChunkWriter>) {
+        list.clear();
+        let mut state = self.lock();
+        if list.capacity() > 0 && state.pool.lists.len() < LISTS_MAX {
+            state.pool.lists.push(list);
         }
     }
 

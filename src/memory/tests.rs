@@ -46,7 +46,8 @@ fn chunk_shows_only_what_was_written() {
     let (mut writer, part) = permit.chunk().expect("has a chunk's bytes");
     assert!(permit.chunk().is_none());
     assert_eq!(writer.append(b"abc"), Some(0));
-    let chunk = writer.chunk().clone();
+    let handle = writer.handle().clone();
+    let chunk = handle.get().expect("there as long as its handle");
     assert_eq!(chunk.bytes(0..3), Some(&b"abc"[..]));
     assert_eq!(chunk.bytes(0..4), None);
     #[allow(
@@ -59,7 +60,36 @@ fn chunk_shows_only_what_was_written() {
     assert_eq!(writer.append(&[7; 253]), Some(3));
     assert_eq!(writer.remaining(), 0);
     assert_eq!(chunk.bytes(0..3), Some(&b"abc"[..]));
-    drop((writer, chunk, part));
+    drop(writer);
+    assert_eq!(region.pooled_bytes(), 0, "a reader has it");
+    assert_eq!(chunk.bytes(0..3), Some(&b"abc"[..]));
+    drop((handle, part));
+    assert_eq!(region.pooled_bytes(), 256);
+}
+
+#[test]
+fn a_chunk_is_used_again_with_its_count() {
+    let region = region(1);
+    let mut seen = Vec::new();
+    for round in 0..3 {
+        let mut permit = region.try_acquire(256, Owner::Open).expect("free");
+        let (mut writer, part) = permit.chunk().expect("has a chunk's bytes");
+        let reader = writer.handle().clone();
+        let chunk = reader.get().expect("there as long as its handle");
+        assert!(chunk.is_empty(), "round {round}");
+        writer.append(&[round; 100]).expect("fits");
+        assert_eq!(chunk.bytes_from(0), Some(&[round; 100][..]));
+        seen.push(std::ptr::from_ref(chunk).addr());
+        // Either can be the last.
+        match round {
+            0 => drop((reader, writer)),
+            _ => drop((writer, reader)),
+        }
+        drop(part);
+    }
+    assert!(seen.windows(2).all(|pair| pair[0] == pair[1]));
+    let counts = region.counts();
+    assert!(counts.add_up());
 }
 
 #[test]
@@ -85,7 +115,8 @@ fn reused_buffers_are_empty_and_bounded() {
     let (words, _part) = permit.words::<AtomicU64>(64).expect("512 bytes");
     assert_eq!(words[3].load(Ordering::Relaxed), 0);
     let (writer, _part) = permit.chunk().expect("256 bytes");
-    assert_eq!((writer.len(), writer.chunk().len()), (0, 0));
+    let chunk = writer.handle().get().expect("there");
+    assert_eq!((writer.len(), chunk.len()), (0, 0));
     drop((words, writer));
     region.trim_pool(300);
     assert!(region.pooled_bytes() <= 300);

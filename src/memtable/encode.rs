@@ -105,10 +105,11 @@ impl Detached {
         };
         let mut source = permit.split(needed).ok_or(refusal)?;
         let mut detached = Self {
-            chunks: Vec::with_capacity(shape.chunks_fresh() as usize),
+            chunks: permit.region().take_list(),
             permit: source.split(0).ok_or(refusal)?,
             shape,
         };
+        detached.chunks.reserve(shape.chunks_fresh() as usize);
         let mut sink = DetachedSink {
             chunks: &mut detached.chunks,
             permit: &mut detached.permit,
@@ -128,7 +129,7 @@ impl Detached {
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.chunks
             .iter()
-            .filter_map(|chunk| chunk.chunk().bytes_from(0))
+            .filter_map(|chunk| chunk.handle().get()?.bytes_from(0))
     }
 
     /// The shape of what it was encoded from.

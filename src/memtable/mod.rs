@@ -79,7 +79,7 @@ pub use space::Slices;
 pub use writer::MemtableWriter;
 
 use crate::log::record::{RECORD_ALIGN, encoded_len};
-use crate::memory::{Owner, Permit, Region};
+use crate::memory::{ChunkWriter, Owner, Permit, Region};
 use crate::sync::{Arc, Mutex};
 use crate::types::{KeyHash, KeyspaceId, KeyspaceKind, Sequence};
 
@@ -223,7 +223,7 @@ impl Memtable {
             records_max: options.records_max,
             permit: Mutex::new(own),
         });
-        let writer = MemtableWriter::new(memtable.clone());
+        let writer = MemtableWriter::new(memtable.clone(), &region);
         Ok((memtable, writer))
     }
 
@@ -330,6 +330,12 @@ impl Memtable {
     /// Changes the owner of all its bytes, at once.
     pub fn move_to(&self, owner: Owner) {
         self.permit.lock().move_to(owner);
+    }
+
+    /// Gives the region a list of chunks for the next writer.
+    fn keep_list(&self, list: Vec<ChunkWriter>) {
+        let region = self.permit.lock().region().clone();
+        region.put_list(list);
     }
 
     fn absorb(&self, part: Permit) {

@@ -16,8 +16,8 @@
 //! ref that was stored (`Release`) after both.
 
 use crate::log::record::{RECORD_HEADER_BYTES, decode_header};
-use crate::memory::{Chunk, Region};
-use crate::sync::{Arc, AtomicU32, OnceLock, Ordering};
+use crate::memory::{Chunk, ChunkHandle, Region};
+use crate::sync::{AtomicU32, OnceLock, Ordering};
 use crate::types::{KeyspaceId, RecordKind};
 
 use super::found::ValueRef;
@@ -27,7 +27,7 @@ const UNIT_BYTES: u32 = 8;
 
 #[derive(Default)]
 struct Slot {
-    chunk: OnceLock<Arc<Chunk>>,
+    chunk: OnceLock<ChunkHandle>,
     /// The slot of the chunk that the frame at this chunk's end goes on in, plus one; 0 = none.
     next: AtomicU32,
 }
@@ -86,7 +86,7 @@ impl Space {
     }
 
     /// Puts a chunk into a free slot; false if the slot does not exist or is taken.
-    pub(super) fn put(&self, slot: u32, chunk: Arc<Chunk>) -> bool {
+    pub(super) fn put(&self, slot: u32, chunk: ChunkHandle) -> bool {
         self.slots
             .get(slot as usize)
             .is_some_and(|entry| entry.chunk.set(chunk).is_ok())
@@ -114,7 +114,7 @@ impl Space {
     }
 
     fn chunk(&self, slot: u32) -> Option<&Chunk> {
-        self.slots.get(slot as usize)?.chunk.get().map(Arc::as_ref)
+        self.slots.get(slot as usize)?.chunk.get()?.get()
     }
 
     fn next(&self, slot: u32) -> Option<u32> {

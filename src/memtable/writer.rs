@@ -4,7 +4,7 @@
 //! then on it can't fail and takes nothing more. What it did not need stays in the permit.
 //!
 //! A small append allocates nothing: it copies into the current chunk and writes into the current
-//! block. Taking a chunk allocates its shared header (about 64 bytes) even if its buffer is recycled.
+//! block. A chunk that was used before takes nothing from the heap.
 
 use super::encode::{Sink, write_record};
 use super::probe::{Walk, mix};
@@ -12,7 +12,7 @@ use super::refs::{Ref, Refs, digest, prefix};
 use super::shape::{BatchShape, Op, Placement, Refusal};
 use super::space::Place;
 use super::{Appended, Detached, Memtable};
-use crate::memory::{ChunkWriter, Permit};
+use crate::memory::{ChunkWriter, Permit, Region};
 use crate::sync::Arc;
 use crate::types::Sequence;
 
@@ -63,7 +63,7 @@ impl Sink for TailSink<'_> {
         if let Some((left, _)) = &self.tail.current {
             self.memtable.space.join(*left, slot);
         }
-        let put = self.memtable.space.put(slot, chunk.chunk().clone());
+        let put = self.memtable.space.put(slot, chunk.handle().clone());
         self.tail.current = Some((slot, chunk));
         put
     }
@@ -84,11 +84,11 @@ impl std::fmt::Debug for MemtableWriter {
 }
 
 impl MemtableWriter {
-    pub(super) fn new(memtable: Arc<Memtable>) -> Self {
+    pub(super) fn new(memtable: Arc<Memtable>, region: &Region) -> Self {
         Self {
             tail: Tail {
                 current: None,
-                ahead: Vec::new(),
+                ahead: region.take_list(),
                 slots_used: 0,
             },
             memtable,
@@ -115,7 +115,9 @@ impl MemtableWriter {
     }
 
     /// Gives the right up: nothing is appended any more.
-    pub fn seal(self) -> Arc<Memtable> {
+    pub fn seal(mut self) -> Arc<Memtable> {
+        self.memtable
+            .keep_list(std::mem::take(&mut self.tail.ahead));
         self.memtable
     }
 
@@ -194,7 +196,7 @@ impl MemtableWriter {
             offset: 0,
         });
         for (number, chunk) in (first_slot..).zip(&frame) {
-            self.memtable.space.put(number, chunk.chunk().clone());
+            self.memtable.space.put(number, chunk.handle().clone());
             if number > first_slot {
                 self.memtable.space.join(number - 1, number);
             }
@@ -206,6 +208,7 @@ impl MemtableWriter {
         {
             self.tail.current = Some((self.tail.slots_used - 1, last));
         }
+        permit.region().put_list(frame);
         self.memtable.counts.add_commit(sequence, &shape);
         Ok(appended)
     }

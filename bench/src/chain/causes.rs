@@ -1,23 +1,20 @@
 //! Why a write allocated.
 //!
 //! ```text
-//! chunk handles    one for each chunk of the write region that it took
-//! large batches    of more operations than the store keeps lists for: lists of their own
 //! beginnings       of a generation: its memtable's head, its handle, a version
+//! large batches    of more than 1,024 operations
 //! opened files     of a segment that a write-once check had to look into
 //! the rest         everything else
 //! ```
 //!
-//! Less the chunks' handles, a write is put down whole to the first cause that it has. Lists that have grown
-//! too large are not kept, so writes behind a large batch grow theirs anew: that is the rest, and nothing else
-//! once buffers are warm.
+//! A write is put down whole to the first cause that it has. Chunks of the write region cost nothing: they are
+//! used again with the count of their users.
 
 use sealstone::Store;
 
 /// What a store has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counted {
-    chunks: u64,
     /// The newest generation.
     generation: u64,
     opens: u64,
@@ -26,10 +23,7 @@ struct Counted {
 impl Counted {
     fn by(store: &Store) -> Self {
         let stats = store.stats();
-        let buffers = stats.memory_counters.buffers.iter();
-        let chunks = buffers.filter(|one| one.class == "chunk" && one.caller == "write");
         Self {
-            chunks: chunks.map(|one| one.counts.hits + one.counts.misses).sum(),
             generation: store.audit().generations.first().copied().unwrap_or(0),
             opens: stats.opens,
         }
@@ -41,8 +35,6 @@ impl Counted {
 pub struct Causes {
     /// All of them.
     pub all: u64,
-    /// Chunks' handles.
-    pub chunks: u64,
     /// Large batches.
     pub large: u64,
     /// Writes that began a generation.
@@ -55,7 +47,7 @@ pub struct Causes {
 }
 
 impl Causes {
-    /// Begins to count: chunks, generations and files of before are not meant.
+    /// Begins to count: generations and files of before are not meant.
     pub fn start(store: &Store) -> Self {
         Self {
             last: Counted::by(store),
@@ -64,25 +56,22 @@ impl Causes {
     }
 
     /// A write made that many allocations. Asks the store, which takes memory and time, unless it made none:
-    /// then it took no chunk and began nothing either.
+    /// then it began nothing either.
     pub fn note(&mut self, allocations: u64, large: bool, store: &Store) {
         if allocations == 0 {
             return;
         }
         let now = Counted::by(store);
-        let handles = allocations.min(now.chunks - self.last.chunks);
         self.all += allocations;
-        self.chunks += handles;
-        let others = allocations - handles;
-        *if large {
-            &mut self.large
-        } else if now.generation > self.last.generation {
+        *if now.generation > self.last.generation {
             &mut self.generations
+        } else if large {
+            &mut self.large
         } else if now.opens > self.last.opens {
             &mut self.opens
         } else {
             &mut self.rest
-        } += others;
+        } += allocations;
         self.last = now;
     }
 }

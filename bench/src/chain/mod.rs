@@ -38,6 +38,7 @@ use crate::figures::{
     microseconds, peak_resident_bytes, process_minor_faults, ratio, reset_peak_resident,
 };
 use crate::load::prepare;
+use crate::workplace::Workplace;
 
 /// What a checkpoint of a database is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -63,18 +64,19 @@ pub enum Jobs {
     args_override_self = true,
     after_help = "\
 Examples:
-  sealstone-bench chain --directory target/chain --workload plain-send --blocks 200 --json a.json
+  sealstone-bench chain --workload plain-send --blocks 200 --json a.json
   sealstone-bench chain --directory target/chain --workload plain-send,small-multisend --blocks 1024
   sealstone-bench chain --directory target/chain --blocks 100 --jobs threads --checkpoint seal
   sealstone-bench gate --base a.json --candidate b.json --workload plain-send --site batch
 
 A block of the report's size has 230 transactions, about 20,000 operations and 3 MB; on disk it takes about 4 MB.
-Compare runs of the same arguments only: sizes of paths are counted, too."
+Compare runs of the same arguments only, from directories of the same length: sizes of paths are counted, too."
 )]
 pub struct ChainArguments {
-    /// A directory to work in; made if missing, and emptied of what the run made.
+    /// A directory to work in; made if missing, and emptied of what the run made. Without it one of its own in
+    /// the current directory, which goes afterwards.
     #[arg(long)]
-    directory: PathBuf,
+    directory: Option<PathBuf>,
     /// What the transactions do: plain-send, small-multisend.
     #[arg(long, value_delimiter = ',', default_value = "plain-send", value_parser = workload_named)]
     workload: Vec<Workload>,
@@ -114,8 +116,9 @@ impl ChainArguments {
     /// One run for each workload, each in a directory of its own that goes after.
     pub fn measure(&self) -> Result<Vec<ChainRow>> {
         let mut rows = Vec::new();
+        let place = Workplace::of(self.directory.as_deref())?;
         for workload in &self.workload {
-            let directory = self.directory.join(workload.name());
+            let directory = place.path().join(workload.name());
             prepare(&directory)?;
             let row = run(self, *workload, &directory);
             std::fs::remove_dir_all(&directory)?;
@@ -261,7 +264,6 @@ fn of_tally(row: &mut ChainRow, tally: &Tally) {
     row.reads_per_tx = ratio(tally.reads as f64, row.transactions as f64);
     let each = |count: u64| ratio(count as f64, tally.operations as f64);
     row.write_path_allocs_per_op = each(tally.causes.all);
-    row.write_allocs_chunk_handles_per_op = each(tally.causes.chunks);
     row.write_allocs_large_per_op = each(tally.causes.large);
     row.write_allocs_generations_per_op = each(tally.causes.generations);
     row.write_allocs_opens_per_op = each(tally.causes.opens);

@@ -50,10 +50,8 @@ pub struct ChainRow {
     pub alloc_by_site: BTreeMap<&'static str, f64>,
     /// Calls of the allocator by site, by transaction.
     pub allocs_by_site: BTreeMap<&'static str, f64>,
-    /// Allocations of commits, by operation: the sum of the next five.
+    /// Allocations of commits, by operation: the sum of the next four.
     pub write_path_allocs_per_op: f64,
-    /// Handles of the write region's chunks.
-    pub write_allocs_chunk_handles_per_op: f64,
     /// Lists of batches that are larger than those that the store keeps lists for.
     pub write_allocs_large_per_op: f64,
     /// Beginnings of generations.
@@ -131,7 +129,7 @@ impl ChainRow {
         format!(
             "{}: {} blocks, {} transactions, {:.0} a second ({} jobs, checkpoints {}{})\n  \
              allocated {:.1} bytes/tx: {}\n  \
-             {:.5} allocations/op in commits: chunk handles {:.5}, large batches {:.5}, generations {:.5}, opened files {:.5}, rest \
+             {:.5} allocations/op in commits: large batches {:.5}, generations {:.5}, opened files {:.5}, rest \
              {:.5}\n  \
              {:.3} copies/payload byte (chunk {:.3}, log {:.3}, output {:.3}), {:.3} minor faults/tx\n  \
              commit p50 {:.0} us p99 {:.0} us, buffered {:.0} and {:.0} us, {} stalls\n  \
@@ -146,7 +144,6 @@ impl ChainRow {
             self.alloc_bytes_per_tx,
             sites.join(", "),
             self.write_path_allocs_per_op,
-            self.write_allocs_chunk_handles_per_op,
             self.write_allocs_large_per_op,
             self.write_allocs_generations_per_op,
             self.write_allocs_opens_per_op,

@@ -8,6 +8,7 @@
 //! an unwinding panic, or by a clean close. The model knows what may be left.
 
 mod end;
+mod events;
 mod excuse;
 mod reads;
 mod record;

@@ -28,6 +28,7 @@ impl<S: Subject> Run<S> {
     pub(super) fn step_of(&mut self, kind: Kind, open: &mut Open<S>) -> Lived<()> {
         self.steps += 1;
         open.was_poisoned = open.poisoned;
+        self.event(open)?;
         self.step(kind, open)?;
         self.after_step(open)
     }
@@ -85,11 +86,7 @@ impl<S: Subject> Run<S> {
                     PressureLevel::Critical,
                 ];
                 let level = *self.choices.pick(Purpose::Pressure, &levels);
-                self.did(|| format!("pressure {level:?}"));
-                self.plan_line(|| format!("pressure {level:?}").to_lowercase());
-                if !self.still {
-                    self.env.pressure.set(level);
-                }
+                self.turn_pressure(level);
                 Ok(())
             }
             Kind::Budget => {

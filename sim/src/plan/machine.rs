@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use sealstone::env::FileName;
 use sealstone::types::KeyspaceKind;
 use sealstone::{
-    Error, Iter, Keyspace, KeyspaceOptions, Options, Sequence, Snapshot, Store, Ticket, Value,
+    Error, Iter, Job, Keyspace, KeyspaceOptions, Options, Sequence, Snapshot, Store, Ticket, Value,
 };
 
 use super::text::{self, Variables};
@@ -343,6 +343,16 @@ impl Machine {
             ("filter-budget", [bytes]) => {
                 let bytes = self.size(bytes)?;
                 self.opened()?.store.set_filter_budget(bytes)
+            }
+            ("look", []) => self.opened()?.store.run(Job::Retire, 1).map(drop),
+            ("set-pressure", ["none"]) => {
+                self.opened()?.store.set_pressure(None);
+                Ok(())
+            }
+            ("set-pressure", [level]) => {
+                let level = super::world::level_named(level)?;
+                self.opened()?.store.set_pressure(Some(level));
+                Ok(())
             }
             ("crash", how) => {
                 let crash = self.crash_form(how)?;

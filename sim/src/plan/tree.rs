@@ -19,7 +19,7 @@ pub(super) const DAMAGES: [&str; 7] = [
 ];
 /// Words that begin a step, beside the blocks and damage. Known here because a machine that is dead skips steps without
 /// looking at them.
-const STEPS: [&str; 47] = [
+const STEPS: [&str; 50] = [
     "expect",
     "option",
     "options",
@@ -40,6 +40,8 @@ const STEPS: [&str; 47] = [
     "drain",
     "settle",
     "filter-budget",
+    "set-pressure",
+    "look",
     "job",
     "jobs",
     "get",
@@ -63,6 +65,7 @@ const STEPS: [&str; 47] = [
     "clock",
     "wall-clock",
     "pressure",
+    "spike",
     "image",
     "locate",
     "let",

@@ -45,12 +45,11 @@ impl Machine {
                 self.env.clock.advance(Duration::from_millis(ms));
             }
             ("wall-clock", [ms]) => self.env.clock.jump_wall(self.number(ms)? as i64),
-            ("pressure", [level]) => self.env.pressure.set(match *level {
-                "normal" => PressureLevel::Normal,
-                "high" => PressureLevel::High,
-                "critical" => PressureLevel::Critical,
-                other => return Err(format!("no pressure {other}").into()),
-            }),
+            ("pressure", [level]) => self.env.pressure.set(level_named(level)?),
+            ("spike", [look]) => {
+                let look = u32::try_from(self.size(look)?).unwrap_or(u32::MAX);
+                self.env.pressure.spike(look);
+            }
             ("image", [name]) => {
                 let files = self.env.disk.live_files();
                 self.images.insert((*name).to_string(), files);
@@ -327,6 +326,15 @@ impl Machine {
     /// The bytes of a file as a process sees them.
     pub fn content(&self, name: FileName) -> Vec<u8> {
         self.env.disk.live_files().remove(&name).unwrap_or_default()
+    }
+}
+
+pub fn level_named(word: &str) -> Result<PressureLevel, Wrong> {
+    match word {
+        "normal" => Ok(PressureLevel::Normal),
+        "high" => Ok(PressureLevel::High),
+        "critical" => Ok(PressureLevel::Critical),
+        other => Err(format!("no pressure {other}").into()),
     }
 }
 
