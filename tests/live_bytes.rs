@@ -9,8 +9,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use sealstone::env::Env;
 use sealstone::{Batch, Durability, Fold, Keyspace, Store};
-use support::{get, manual, mutable};
+use support::{get, manual, mutable, one_put, open};
 
 static LIVE_BYTES: AtomicI64 = AtomicI64::new(0);
 
@@ -45,6 +46,7 @@ fn allocations_are_seen() {
     assert!(live_bytes() - before > 4 << 20);
     drop(block);
     assert!(live_bytes() - before < 1 << 20);
+    nothing_is_left_of_a_store_that_is_gone();
     a_segment_takes_its_filter_its_fences_and_little_more();
 }
 
@@ -123,4 +125,28 @@ fn a_segment_takes_its_filter_its_fences_and_little_more() {
     assert!((1..=256).contains(&written), "{written} bytes a segment");
     // The place of its file, made when that was opened, is 80 of these.
     assert!((1..=336).contains(&opened), "{opened} bytes a segment");
+}
+
+/// Chunks so small that they are the allocator's: what is taken for one is what is given back.
+fn nothing_is_left_of_a_store_that_is_gone() {
+    let options = manual()
+        .write_region_bytes(4 << 20)
+        .chunk_bytes(4096)
+        .seal_bytes(64 << 10)
+        .batch_bytes_max(64 << 10);
+    for round in 0..3 {
+        let before = live_bytes();
+        let env = Env::in_memory();
+        let store = open(&env, options.clone());
+        let map = mutable(&store, "map");
+        for number in 0..200_u32 {
+            let key = number.to_be_bytes();
+            let batch = one_put(&map, &key, &[7; 1000]);
+            store.write(batch, Durability::Buffered).expect("writes");
+        }
+        assert!(live_bytes() - before > 200_000, "not counted");
+        drop((map, store, env));
+        // What a thread keeps for itself is taken in the first round.
+        assert!(round == 0 || live_bytes() <= before, "{round}");
+    }
 }

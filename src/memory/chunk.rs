@@ -86,7 +86,7 @@ impl Chunk {
         let (data, pages) = match mapped {
             Some(Ok(mut pages)) => (NonNull::from(&mut pages[..]).cast::<u8>(), Some(pages)),
             _ => {
-                let bytes = vec![0; len].into_boxed_slice();
+                let bytes: Box<[u8]> = vec![0; len].into_boxed_slice();
                 (NonNull::from(Box::leak(bytes)).cast::<u8>(), None)
             }
         };
