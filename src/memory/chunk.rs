@@ -114,7 +114,9 @@ impl Chunk {
     /// Ends a life: nothing was written. Under debug assertions the bytes are overwritten.
     pub(super) fn clear(&mut self) {
         let capacity = self.capacity as usize;
-        self.watched.write(0..capacity);
+        // A life of its own for a model, too: that nobody reads any more rests on `Arc`, whose counts it does
+        // not see.
+        self.watched = Watched::new(capacity);
         if cfg!(debug_assertions) {
             // SAFETY: the buffer has `capacity` bytes; no slice and no writer can be alive, because both
             // borrow or own a handle, and `&mut self` says that there is none.

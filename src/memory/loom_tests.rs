@@ -10,7 +10,7 @@
 
 use super::{Owner, Region};
 use crate::sync::loom_tests::explore;
-use crate::sync::{Arc, AtomicU64, Ordering};
+use crate::sync::{Arc, AtomicU64, Ordering, Watched};
 
 const CHUNK_BYTES: u32 = 64;
 
@@ -77,6 +77,13 @@ fn loom_a_recycled_chunk_is_nobodys() {
     });
 }
 
+/// What a reader has read, by the eyes of the model.
+struct Read(Watched);
+
+// SAFETY: a `Watched` has no bytes; its cells are there to be seen from any thread.
+#[allow(unsafe_code, reason = "threads of a model share it")]
+unsafe impl Sync for Read {}
+
 #[test]
 fn loom_the_last_of_two_gives_a_chunk_back() {
     explore("last handle", 3, 2, |seen| {
@@ -86,15 +93,23 @@ fn loom_the_last_of_two_gives_a_chunk_back() {
         let (mut writer, held) = permit.chunk().expect("covered");
         writer.append(&[7; 16]).expect("fits");
         let handle = writer.handle().clone();
+        let read = Arc::new(Read(Watched::new(1)));
+        let read_there = read.clone();
         let reader = loom::thread::spawn(move || {
             let chunk = handle.get().expect("has a handle");
             assert_eq!(chunk.bytes(8..16), Some(&[7; 8][..]));
+            read_there.0.read(0..1);
             drop(handle);
         });
         writer.append(&[8; 16]).expect("fits");
         drop(writer);
         // With the reader's handle gone it waits for its next writer, with its bytes still held.
-        seen.saw(usize::from(region.pooled_bytes() == bytes));
+        let pooled = region.pooled_bytes() == bytes;
+        if pooled {
+            // All reads came before.
+            read.0.write(0..1);
+        }
+        seen.saw(usize::from(pooled));
         permit.absorb(held);
         reader.join().expect("ends");
         assert_eq!(region.pooled_bytes(), bytes);
