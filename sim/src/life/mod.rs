@@ -180,6 +180,8 @@ struct Run<S: Subject> {
     struck_before: u64,
     /// The same without those that only say that there is no room, before anything happened.
     struck_hard_before: u64,
+    /// Reads of this life that began a touch again which a fault had cut short.
+    touched_again: u64,
     values: u64,
     steps: u64,
     crashes: u64,
@@ -225,6 +227,7 @@ pub fn run<S: Subject>(choices: Choices, base: &S::Options, limits: &RunLimits) 
         filtered: (0, 0),
         struck_before: 0,
         struck_hard_before: 0,
+        touched_again: 0,
         values: 0,
         steps: 0,
         crashes: 0,
@@ -357,6 +360,7 @@ impl<S: Subject> Run<S> {
         self.plan_line(|| "fault off".into());
         self.struck_before = self.struck();
         self.struck_hard_before = self.struck_hard();
+        self.touched_again = 0;
         let limits = match calm {
             true => crate::disk::DiskOptions::default(),
             false => self.swarm.disk(0),
