@@ -14,7 +14,8 @@
 //! ```
 //!
 //! Differences wrap, so every value survives, also what a damaged manifest says. The form is never
-//! stored.
+//! stored. It nearly always fits the room beside the counts of who shares it; the few that don't, with
+//! numbers beyond what a store of terabytes has, are one allocation more. So a handle is one word.
 
 use super::footer::SegmentCounts;
 use super::identity::SegmentIdentity;
@@ -47,9 +48,22 @@ pub struct SegmentMeta {
     pub counts: SegmentCounts,
 }
 
+/// Bytes of a packed form that need no allocation of their own. With the counts that is what allocators
+/// give for 64 to 72 bytes: 80.
+const SHORT_BYTES: usize = 55;
+
 /// The same, packed and shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PackedMeta(Arc<[u8]>);
+pub struct PackedMeta(Arc<Packed>);
+
+/// The packed form; what is behind the checksum and the family of a short one says nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Packed {
+    Short([u8; SHORT_BYTES]),
+    Long(Box<[u8]>),
+}
+
+const _: () = assert!(size_of::<Packed>() == SHORT_BYTES + 1, "see above");
 
 impl SegmentMeta {
     /// The file's name.
@@ -87,26 +101,41 @@ impl SegmentMeta {
         }
         bytes.extend_from_slice(&self.footer_checksum.to_le_bytes());
         bytes.extend_from_slice(&identity.family_id.to_le_bytes());
-        PackedMeta(bytes.as_slice().into())
+        let mut short = [0; SHORT_BYTES];
+        let packed = match short.get_mut(..bytes.len()) {
+            Some(room) => {
+                room.copy_from_slice(&bytes);
+                Packed::Short(short)
+            }
+            None => Packed::Long(bytes.into_boxed_slice()),
+        };
+        PackedMeta(Arc::new(packed))
     }
 }
 
 impl PackedMeta {
+    fn numbers(&self) -> Varints<'_> {
+        match &*self.0 {
+            Packed::Short(bytes) => Varints(bytes),
+            Packed::Long(bytes) => Varints(bytes),
+        }
+    }
+
     /// The lowest sequence of a record.
     pub fn min_sequence(&self) -> Sequence {
-        Varints(&self.0).next()
+        self.numbers().next()
     }
 
     /// The file's number.
     pub fn number(&self) -> u64 {
-        let mut numbers = Varints(&self.0);
+        let mut numbers = self.numbers();
         numbers.next();
         numbers.next()
     }
 
     /// Its first generation and its last.
     pub fn generations(&self) -> (u64, u64) {
-        let mut numbers = Varints(&self.0);
+        let mut numbers = self.numbers();
         numbers.next();
         numbers.next();
         let first = numbers.next();
@@ -118,14 +147,18 @@ impl PackedMeta {
         self.unpack().name()
     }
 
-    /// Bytes of the packed form.
+    /// Its bytes in memory beside the counts of who shares it.
     pub fn bytes(&self) -> usize {
-        self.0.len()
+        let beside = match &*self.0 {
+            Packed::Short(_) => 0,
+            Packed::Long(bytes) => bytes.len(),
+        };
+        size_of::<Packed>() + beside
     }
 
     /// The plain form.
     pub fn unpack(&self) -> SegmentMeta {
-        let mut numbers = Varints(&self.0);
+        let mut numbers = self.numbers();
         let mut next = || numbers.next();
         let (min_sequence, number) = (next(), next());
         let (generation_lo, generations, role) = (next(), next(), next());
@@ -134,7 +167,8 @@ impl PackedMeta {
             (next(), next(), next(), next(), next());
         let rest = numbers.0;
         let checksum = rest.first_chunk().copied().unwrap_or_default();
-        let family_id = rest.last_chunk().copied().unwrap_or_default();
+        let family_id = rest.get(8..).and_then(<[u8]>::first_chunk);
+        let family_id = family_id.copied().unwrap_or_default();
         SegmentMeta {
             number,
             identity: SegmentIdentity {

@@ -10,8 +10,9 @@
 //! Invariants:
 //! * Entries come ascending and all of them belong to the part; equal entries give equal bytes, however
 //!   the calls were cut.
-//! * Memory: [`PartBuffers`] (a page of entries, the pages written at once, a piece for each filter), which
-//!   serve part after part; for each filter a block and 8 bytes a piece; 4 bytes an index page for the fences.
+//! * Memory: [`PartBuffers`] (a page of entries, the pages written at once, a piece for each filter and 8 bytes
+//!   for each of its pieces, 8 bytes an index page for the fences), which serve part after part; for each filter
+//!   a block.
 //!
 //! Crash: nothing names the file until the caller has synced it and its directory entry and then made a
 //! manifest edit durable.
@@ -55,8 +56,9 @@ pub struct PartPlan {
     pub filter_bits: Vec<u16>,
 }
 
-/// The memory of a writer that does not depend on how long its part is. Kept from part to part: a store that
-/// takes it anew for each fold has its peak when a fold and a full write region meet, and holes in the heap.
+/// The memory of a writer. Kept from part to part: a store that takes it anew for each fold has its peak when a
+/// fold and a full write region meet, and holes in the heap. What depends on how long a part is, fences and
+/// checksums, is 100 KiB for parts of four million entries, the most by default.
 #[derive(Debug, Default)]
 pub struct PartBuffers {
     /// Entries of the page at hand.
@@ -65,6 +67,11 @@ pub struct PartBuffers {
     pages: Vec<u8>,
     /// A piece of each filter.
     pieces: Vec<Vec<u8>>,
+    /// Checksums of each filter's pieces.
+    sums: Vec<Vec<u8>>,
+    page_fences: Vec<u32>,
+    /// The encoded page fences and the footer.
+    tail: Vec<u8>,
 }
 
 /// A part being written.
@@ -88,6 +95,8 @@ pub struct PartWriter {
     entries: u64,
     tombstones: u64,
     last: Option<PackedEntry>,
+    /// What this part has no use for, or not yet.
+    spare: PartBuffers,
 }
 
 /// A filter that is written while the entries stream by.
@@ -132,7 +141,10 @@ impl PartWriter {
                     buffers.pieces.pop().unwrap_or_default(),
                     PIECE_BYTES.min(shape.bytes() as usize),
                 ),
-                sums: Vec::with_capacity(shape.pieces() as usize * 8),
+                sums: emptied(
+                    buffers.sums.pop().unwrap_or_default(),
+                    shape.pieces() as usize * 8,
+                ),
                 written: 0,
                 chain: Chain::default(),
             });
@@ -143,13 +155,19 @@ impl PartWriter {
             chunk: emptied(buffers.chunk, PAGE_ENTRIES_MAX),
             buffer: emptied(buffers.pages, PAGES_AT_ONCE * PAGE_BYTES),
             written: 0,
-            page_fences: Vec::with_capacity(pages_for(plan.entries) as usize),
+            page_fences: emptied(buffers.page_fences, pages_for(plan.entries) as usize),
             chain: Chain::default(),
             filters,
             tail_offset: next,
             entries: 0,
             tombstones: 0,
             last: None,
+            spare: PartBuffers {
+                pieces: buffers.pieces,
+                sums: buffers.sums,
+                tail: buffers.tail,
+                ..PartBuffers::default()
+            },
             file,
             name,
             plan,
@@ -202,15 +220,20 @@ impl PartWriter {
             }
             self.end_filter(which)?;
         }
-        let pieces = self.filters.iter_mut();
-        let buffers = PartBuffers {
-            chunk: std::mem::take(&mut self.chunk),
-            pages: std::mem::take(&mut self.buffer),
-            pieces: pieces
-                .map(|filter| std::mem::take(&mut filter.piece))
-                .collect(),
+        let mut tail = std::mem::take(&mut self.spare.tail);
+        let summary = self.write_tail(&mut tail)?;
+        let mut buffers = PartBuffers {
+            chunk: self.chunk,
+            pages: self.buffer,
+            page_fences: self.page_fences,
+            tail,
+            ..self.spare
         };
-        Ok((self.write_tail()?, buffers))
+        for filter in self.filters {
+            buffers.pieces.push(filter.piece);
+            buffers.sums.push(filter.sums);
+        }
+        Ok((summary, buffers))
     }
 
     fn end_page(&mut self) -> Result<()> {
@@ -309,9 +332,10 @@ impl PartWriter {
         }
     }
 
-    fn write_tail(self) -> Result<SegmentSummary> {
-        let mut bytes =
-            Vec::with_capacity(self.page_fences.len() * PAGE_FENCE_BYTES as usize + 512);
+    /// Writes page fences and footer, which are encoded in `bytes`.
+    fn write_tail(&self, bytes: &mut Vec<u8>) -> Result<SegmentSummary> {
+        bytes.clear();
+        bytes.reserve_exact(self.page_fences.len() * PAGE_FENCE_BYTES as usize + 512);
         for fence in &self.page_fences {
             bytes.extend_from_slice(&fence.to_le_bytes());
         }
@@ -330,10 +354,10 @@ impl PartWriter {
             prefix_bits: self.plan.prefix_bits,
             ordinal_bits: self.plan.ordinal_bits,
             key_fence_bytes: 0,
-            layout: self.layout(&bytes),
+            layout: self.layout(bytes),
         };
-        let footer_checksum = footer.encode(&mut bytes);
-        self.write(&bytes, self.tail_offset)?;
+        let footer_checksum = footer.encode(bytes);
+        self.write(bytes, self.tail_offset)?;
         Ok(SegmentSummary {
             meta: SegmentMeta {
                 number: self.name.number,
