@@ -15,8 +15,8 @@ impl Engine {
         self.check_open("explain")?;
         let version = self.version.load();
         let reach = Reach::now(self.visible());
-        self.counters.of_lookups().lookups.add(1);
-        let hash = self.hasher.hash(keyspace, key);
+        self.counters.of_lookups().add(|it| &it.lookups, 1);
+        let hash = self.hash_ahead(keyspace, key);
         let mut buffers = ThreadBuffers::watched();
         let answer = match key.len() > KEY_BYTES_MAX {
             true => Ok(None),

@@ -266,6 +266,14 @@ impl<'a> Filters<'a> {
         lane.map_or(0, |(lane, (generation, _))| lane.run_of(generation))
     }
 
+    /// Asks for the lines of a hash in the filters of the runs from `from` on.
+    #[inline]
+    pub fn prefetch(&self, from: usize, hash: KeyHash) {
+        if let Some(lane) = self.lane() {
+            lane.prefetch(from, hash);
+        }
+    }
+
     #[inline]
     pub fn test(&self, from: usize, hash: KeyHash) -> Answers {
         self.lane()
@@ -293,14 +301,17 @@ impl Engine {
         }
     }
 
-    /// Asks for the cache lines that a lookup will look at unless memory answers it: those of the window
-    /// table, and those of the filters that the table does not spare.
+    /// Asks for the cache lines of the filters that a lookup will test unless memory answers it: those that
+    /// the window table does not spare, and none if it is thought to be enough.
     #[inline]
-    pub fn prefetch_lines(&self, filters: &Filters<'_>, hash: KeyHash) {
+    pub fn prefetch_filters(&self, filters: &Filters<'_>, hash: KeyHash) {
         let lo = self
             .window
             .as_ref()
-            .and_then(|window| window.prefetch(hash));
+            .and_then(|window| window.covered_from());
+        if lo.is_some() && self.counters.of_lookups().expects_window_hit() {
+            return;
+        }
         if let Some(lane) = filters.lane() {
             let from = lo.and_then(|lo| lane.covered(lo)).unwrap_or(0);
             lane.prefetch(from, hash);

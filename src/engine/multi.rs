@@ -35,7 +35,8 @@ impl Engine {
         reach: Reach,
         keys: &[(KeyspaceId, &[u8])],
     ) -> Result<Vec<Option<Value>>> {
-        self.counters.of_lookups().lookups.add(keys.len() as u64);
+        let own = self.counters.of_lookups();
+        own.add(|it| &it.lookups, keys.len() as u64);
         let mut answers: Vec<Result<Option<Value>>> = Vec::new();
         answers.resize_with(keys.len(), || Ok(None));
         let mut asked: Vec<_> = keys
@@ -47,7 +48,7 @@ impl Engine {
                 place,
                 keyspace: *keyspace,
                 key,
-                hash: self.hasher.hash(*keyspace, key),
+                hash: self.hash_ahead(*keyspace, key),
             })
             .collect();
         asked.sort_by_key(|asked| (self.keyspace_kind(asked.keyspace).code(), asked.hash));

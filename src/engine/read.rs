@@ -167,7 +167,7 @@ impl Engine {
             known_from: u64::MAX,
         };
         let mut filters = self.filters_of(version, kind);
-        self.prefetch_lines(&filters, hash);
+        self.prefetch_filters(&filters, hash);
         for generation in &version.generations {
             if generation.after_sequence >= reach.memory {
                 continue;
@@ -226,6 +226,8 @@ impl Engine {
         if matches!(found, Ok(Lookup::Waits)) {
             counts = counts.of_reads();
         }
+        let own = self.counters.of_lookups();
+        own.learn_window_hit(counts.window_hits > 0);
         self.counters.add_lookup(&counts);
         buffers.watch_end(&counts);
         found.map(ReadHit::of)
@@ -260,6 +262,10 @@ impl Engine {
             counts.window_runs_skipped += covered as u64;
             wanted.known_from = probe.lo;
             from = covered;
+        }
+        if self.counters.of_lookups().expects_window_hit() {
+            // They were not asked for before.
+            filters.prefetch(from, wanted.hash);
         }
         // All at once, and not pinned any more when something is read.
         let answers = filters.test(from, wanted.hash);
@@ -381,6 +387,17 @@ impl Engine {
         Ok(Lookup::Absent)
     }
 
+    /// The hash of a key that will be looked up. Asks for the window table's cache lines, which a lookup
+    /// waits for longest: what it does until then goes on meanwhile.
+    #[inline]
+    pub fn hash_ahead(&self, keyspace: KeyspaceId, key: &[u8]) -> KeyHash {
+        let hash = self.hasher.hash(keyspace, key);
+        if let Some(window) = &self.window {
+            window.prefetch(hash);
+        }
+        hash
+    }
+
     /// One key at the current state.
     pub fn get_with<T>(
         &self,
@@ -389,9 +406,10 @@ impl Engine {
         on_hit: impl FnOnce(Hit<'_>) -> T,
     ) -> Result<Option<T>> {
         self.check_open("get")?;
+        let hash = self.hash_ahead(keyspace, key);
         let version = self.version.load();
         let reach = Reach::now(self.visible());
-        self.get_at(&version, reach, keyspace, key, on_hit)
+        self.get_hashed(&version, reach, (keyspace, key, hash), on_hit)
     }
 
     /// One key in a version; tombstones count as absent.
@@ -403,12 +421,23 @@ impl Engine {
         key: &[u8],
         on_hit: impl FnOnce(Hit<'_>) -> T,
     ) -> Result<Option<T>> {
-        self.counters.of_lookups().lookups.add(1);
+        let hash = self.hash_ahead(keyspace, key);
+        self.get_hashed(version, reach, (keyspace, key, hash), on_hit)
+    }
+
+    fn get_hashed<T>(
+        &self,
+        version: &Version,
+        reach: Reach,
+        (keyspace, key, hash): (KeyspaceId, &[u8], KeyHash),
+        on_hit: impl FnOnce(Hit<'_>) -> T,
+    ) -> Result<Option<T>> {
+        let own = self.counters.of_lookups();
+        own.add(|it| &it.lookups, 1);
         // Not `key_bytes_max`: with other options longer keys may have been written.
         if key.len() > KEY_BYTES_MAX {
             return Ok(None);
         }
-        let hash = self.hasher.hash(keyspace, key);
         let live = |hit: Hit<'_>| (hit.kind == RecordKind::Value).then(|| on_hit(hit));
         Ok(self
             .lookup(version, keyspace, key, hash, reach, live)?

@@ -13,6 +13,7 @@ const ZERO_WRITES_MAX: u32 = 3;
 const COPY_BUFFER_BYTES: usize = 256 * 1024;
 
 /// Fills `buffer` from `offset`; `UnexpectedEof` if the file ends before.
+#[inline]
 pub fn read_exact_at(file: &dyn File, buffer: &mut [u8], offset: u64) -> IoResult<()> {
     match read_up_to_at(file, buffer, offset)? {
         read if read == buffer.len() => Ok(()),
@@ -21,6 +22,7 @@ pub fn read_exact_at(file: &dyn File, buffer: &mut [u8], offset: u64) -> IoResul
 }
 
 /// Fills as much of `buffer` as the file has from `offset` on; returns how much.
+#[inline]
 pub fn read_up_to_at(file: &dyn File, buffer: &mut [u8], offset: u64) -> IoResult<usize> {
     let mut done = 0;
     while done < buffer.len() {

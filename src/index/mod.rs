@@ -137,6 +137,7 @@ pub const fn size_class_bytes(size_class: u8) -> u64 {
 }
 
 /// The smallest size class that holds a record of `padded_bytes`.
+#[inline]
 pub const fn size_class_of(padded_bytes: u64) -> u8 {
     let units = padded_bytes.div_ceil(UNIT_BYTES);
     if units <= 4 {
@@ -144,7 +145,8 @@ pub const fn size_class_of(padded_bytes: u64) -> u8 {
     }
     // Shift until four to eight units remain, rounding up.
     let shift = units.ilog2() - 2;
-    let quarter = units.div_ceil(1 << shift) - 4;
+    // `div_ceil` would divide: 10 ns of every lookup.
+    let quarter = ((units - 1) >> shift) + 1 - 4;
     let class = 4 * shift as u64 + quarter;
     if class < SIZE_CLASS_LARGE as u64 {
         class as u8

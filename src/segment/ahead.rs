@@ -10,10 +10,11 @@
 //! pinned, so a group takes no more descriptors than a single lookup.
 
 use super::ReadCounts;
-use super::files::{FileSlot, FileTable};
+use super::files::FileTable;
 use super::lookup::OPERATION;
+use super::reader::Segment;
 use crate::env::io::read_many_exact_at;
-use crate::env::{IoResult, ReadRequest};
+use crate::env::{FileName, IoResult, ReadRequest};
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 
@@ -38,7 +39,9 @@ pub struct ReadAhead {
 #[derive(Debug)]
 struct Ahead {
     owner: usize,
-    slot: Arc<FileSlot>,
+    segment: Arc<Segment>,
+    /// Its file's name.
+    name: FileName,
     offset: u64,
     bytes: Vec<u8>,
     /// Nothing until it was read.
@@ -71,10 +74,10 @@ impl ReadAhead {
 
     /// Fills the buffer with what was read for this lookup at this place, or notes that it is wanted. Errors:
     /// that of the read.
-    pub fn ask(&mut self, slot: &Arc<FileSlot>, offset: u64, buffer: &mut [u8]) -> Result<Asked> {
+    pub fn ask(&mut self, segment: &Arc<Segment>, offset: u64, buffer: &mut [u8]) -> Result<Asked> {
         let mut own = 0;
         for read in self.reads.iter().filter(|read| read.owner == self.owner) {
-            let same = read.offset == offset && read.slot.name() == slot.name();
+            let same = read.offset == offset && Arc::ptr_eq(&read.segment, segment);
             if same && read.bytes.len() == buffer.len() {
                 buffer.copy_from_slice(&read.bytes);
                 return match &read.result {
@@ -92,7 +95,8 @@ impl ReadAhead {
         self.bytes += buffer.len();
         self.reads.push(Ahead {
             owner: self.owner,
-            slot: slot.clone(),
+            segment: segment.clone(),
+            name: segment.name(),
             offset,
             bytes: vec![0; buffer.len()],
             result: None,
@@ -103,11 +107,11 @@ impl ReadAhead {
     /// Makes the reads that are wanted, those of a file in one call, counted. What fails is kept for the lookup
     /// that wants it.
     pub fn read(&mut self, files: &FileTable, counts: &mut ReadCounts) {
-        let place = |read: &Ahead| (read.result.is_some(), read.slot.name(), read.offset);
+        let place = |read: &Ahead| (read.result.is_some(), read.name, read.offset);
         self.reads.sort_by_key(place);
         let wanted = self.reads.partition_point(|read| read.result.is_none());
         let wanted = &mut self.reads[..wanted];
-        for group in wanted.chunk_by_mut(|one, next| one.slot.name() == next.slot.name()) {
+        for group in wanted.chunk_by_mut(|one, next| one.name == next.name) {
             read_group(group, files, counts);
         }
     }
@@ -117,8 +121,8 @@ fn read_group(group: &mut [Ahead], files: &FileTable, counts: &mut ReadCounts) {
     let Some(first) = group.first() else {
         return;
     };
-    let name = first.slot.name();
-    let file = match files.open(&first.slot, counts) {
+    let name = first.name;
+    let file = match files.open(&first.segment, counts) {
         Ok(file) => file,
         Err(error) => {
             for read in group {

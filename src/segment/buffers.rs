@@ -83,6 +83,7 @@ impl LookupBuffers {
     }
 
     /// The bytes of a range that a lookup returned.
+    #[inline]
     pub fn value(&self, range: &Range<usize>) -> &[u8] {
         self.record.get(range.clone()).unwrap_or_default()
     }
@@ -98,6 +99,7 @@ impl LookupBuffers {
     }
 
     /// Lets go of the mapping, of what was read ahead, and of the record buffer if it grew beyond `bytes_max`.
+    #[inline]
     pub fn trim(&mut self, bytes_max: usize) {
         self.record.mapped = None;
         self.ahead = None;
@@ -118,6 +120,7 @@ pub struct RecordBytes {
 
 impl RecordBytes {
     /// A part of the record, if it was read.
+    #[inline]
     pub fn get(&self, range: Range<usize>) -> Option<&[u8]> {
         match &self.mapped {
             None => self.buffer.get(range),
@@ -130,11 +133,13 @@ impl RecordBytes {
     }
 
     /// Its first bytes; nothing if fewer were read.
+    #[inline]
     pub(super) fn first(&self, bytes: usize) -> &[u8] {
         self.get(0..bytes).unwrap_or_default()
     }
 
     /// Shows the record at `offset` of a mapped file.
+    #[inline]
     pub(super) fn set_mapped(&mut self, mapping: &Arc<Mapping>, offset: u64) {
         self.mapped = Some((mapping.clone(), offset));
     }
@@ -145,6 +150,7 @@ impl RecordBytes {
     }
 
     /// Room for a part of the record.
+    #[inline]
     pub(super) fn room(&mut self, part: Range<usize>) -> &mut [u8] {
         self.mapped = None;
         if self.buffer.len() < part.end {

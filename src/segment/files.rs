@@ -1,11 +1,15 @@
 //! Open sealed files, under a cap on descriptors.
 //!
 //! Each segment has a [`FileSlot`]; the file in it is opened when first needed and stays open until
-//! the cap, or the system, asks for its descriptor. Whoever reads holds an `Arc` of the file: that is
-//! the pin. A pinned file is never closed.
+//! the cap, or the system, asks for its descriptor. Whoever reads holds a guard of the slot, or an `Arc` of
+//! the file: that is the pin. A pinned file is never closed.
+//!
+//! An open file costs a lookup no lock: the slot's pointer is loaded under a guard. To see whether somebody
+//! has it pinned, a sweep takes the pointer out, which turns guards into counts, and puts it back if it is not
+//! alone. A reader that comes in between finds the slot empty and waits for its lock.
 //!
 //! Least recently used is approximated by second chance (Corbato 1968): a use sets a mark in the
-//! slot, a sweep closes the first unpinned file whose mark is clear and clears those it passes. A
+//! open file, a sweep closes the first unpinned file whose mark is clear and clears those it passes. A
 //! strict list would put one write shared by all readers on every lookup.
 //!
 //! A table that was given mappings maps a file when it opens it ([`FileTable::with_mappings`]). The
@@ -23,8 +27,10 @@
 //!   reader that can't wait gets its descriptor then, and it is closed by the next open.
 //! * At most `mapping_cap` mappings exist, and `mapping_count` counts them; for a moment also a file that
 //!   then finds no room, or can't be mapped, and is opened without.
+//! * A slot's pointer is changed under its lock only.
 //! * Locks: a slot, then the table. A sweep holds the table and only tries slots; a slot whose lock is
 //!   held counts as pinned. So no two threads wait for each other.
+//! * The table names the owners of slots weakly: one that is gone has closed its file.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -33,13 +39,15 @@ use crate::env::io::uninterrupted;
 use crate::env::{File, FileName, IoErrorKind, IoResult, Map, OpenMode, Vfs};
 use crate::error::{Error, Result};
 use crate::segment::ReadCounts;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::sync::{Arc, ArcSwapOption, AtomicBool, AtomicU64, Guard, Mutex, Ordering, Weak};
 
 /// An open file. Dropping the last holder closes it.
 #[derive(Debug)]
 pub struct OpenFile {
     mapping: Option<Arc<Mapping>>,
     file: Arc<dyn File>,
+    /// Somebody read it since a sweep came by.
+    used: AtomicBool,
     /// Behind `file`, so that the descriptor is gone before it is no longer counted.
     _counted: Counted,
 }
@@ -83,51 +91,80 @@ impl Drop for Counted {
     }
 }
 
-/// The place of a file that may be open.
+/// The place of a file that may be open, inside of what reads it.
 #[derive(Debug)]
 pub struct FileSlot {
-    name: FileName,
+    open: ArcSwapOption<OpenFile>,
+    /// Held by whoever changes `open`.
+    changes: Mutex<()>,
+}
+
+/// What has a slot.
+pub trait Slotted: std::fmt::Debug + Send + Sync {
+    /// The slot.
+    fn slot(&self) -> &FileSlot;
+    /// The file's name.
+    fn name(&self) -> FileName;
     /// The file's length as the manifest says: so much is mapped.
-    file_bytes: u64,
-    open: Mutex<Option<Arc<OpenFile>>>,
-    used: AtomicBool,
+    fn file_bytes(&self) -> u64;
+}
+
+impl Default for FileSlot {
+    fn default() -> Self {
+        Self {
+            open: ArcSwapOption::empty(),
+            changes: Mutex::new(()),
+        }
+    }
 }
 
 impl FileSlot {
-    /// A slot for the file called `name`, `file_bytes` long, not open.
-    pub fn new(name: FileName, file_bytes: u64) -> Arc<Self> {
-        Arc::new(Self {
-            name,
-            file_bytes,
-            open: Mutex::new(None),
-            used: AtomicBool::new(false),
-        })
-    }
-
-    /// The file's name.
-    pub const fn name(&self) -> FileName {
-        self.name
+    /// The file, if it is open. What is lent pins it.
+    #[inline]
+    pub fn used(&self) -> Guard<Option<Arc<OpenFile>>> {
+        let open = self.open.load();
+        if let Some(file) = &*open
+            && !file.used.load(Ordering::Relaxed)
+        {
+            file.used.store(true, Ordering::Relaxed);
+        }
+        open
     }
 
     /// Whether the file is open.
     pub fn is_open(&self) -> bool {
-        self.open.lock().is_some()
+        self.open.load().is_some()
+    }
+
+    /// Whether the file was read since this was asked last.
+    fn was_used(&self) -> bool {
+        let open = self.open.load();
+        open.as_ref()
+            .is_some_and(|file| file.used.swap(false, Ordering::Relaxed))
     }
 
     /// Empties the slot if nobody reads its file.
     fn close_unpinned(&self) -> Option<Arc<OpenFile>> {
-        let mut open = self.open.try_lock()?;
-        // Clones are made under this lock only, so a count of one stays one.
-        match &*open {
-            Some(file) if Arc::strong_count(file) == 1 => open.take(),
-            _ => None,
+        let _changes = self.changes.try_lock()?;
+        let file = self.open.swap(None)?;
+        // Nobody finds it any more, so a count of one stays one.
+        if Arc::strong_count(&file) == 1 {
+            return Some(file);
         }
+        self.open.store(Some(file));
+        None
+    }
+
+    /// Empties the slot.
+    fn close(&self) {
+        let _changes = self.changes.lock();
+        drop(self.open.swap(None));
     }
 }
 
 #[derive(Debug, Default)]
 struct Ring {
-    slots: BTreeMap<FileName, Arc<FileSlot>>,
+    owners: BTreeMap<FileName, Weak<dyn Slotted>>,
     /// The name last looked at by a sweep.
     hand: Option<FileName>,
 }
@@ -190,21 +227,29 @@ impl FileTable {
     /// The file of a slot, opened if it is not. Holding the result keeps it open. `MissingFile` if it
     /// does not exist, `TooManyOpenFiles` if the system gives no descriptor even after an idle one was
     /// closed.
-    pub fn open(&self, slot: &Arc<FileSlot>, counts: &mut ReadCounts) -> Result<Arc<OpenFile>> {
-        let mut open = slot.open.lock();
-        if !slot.used.load(Ordering::Relaxed) {
-            slot.used.store(true, Ordering::Relaxed);
-        }
-        if let Some(file) = &*open {
+    pub fn open<S: Slotted + 'static>(
+        &self,
+        owner: &Arc<S>,
+        counts: &mut ReadCounts,
+    ) -> Result<Arc<OpenFile>> {
+        let slot = owner.slot();
+        if let Some(file) = &*slot.used() {
             return Ok(file.clone());
         }
-        let file = self.open_file(slot)?;
+        let _changes = slot.changes.lock();
+        if let Some(file) = slot.open.load_full() {
+            return Ok(file);
+        }
+        let file = self.open_file(&**owner)?;
         counts.opens += 1;
-        *open = Some(file.clone());
-        let before = self.ring.lock().slots.insert(slot.name, slot.clone());
-        if let Some(before) = before.filter(|before| !Arc::ptr_eq(before, slot)) {
+        slot.open.store(Some(file.clone()));
+        let own: Arc<dyn Slotted> = owner.clone();
+        let name = own.name();
+        let before = self.ring.lock().owners.insert(name, Arc::downgrade(&own));
+        let before = before.and_then(|before| before.upgrade());
+        if let Some(before) = before.filter(|before| !std::ptr::eq(before.slot(), slot)) {
             // Two slots of one name: the table keeps the newer one's file.
-            drop(before.close_unpinned());
+            drop(before.slot().close_unpinned());
         }
         Ok(file)
     }
@@ -224,10 +269,9 @@ impl FileTable {
     /// Forgets a file whose name is gone: its descriptor is closed now, or when its last reader is
     /// done.
     pub fn invalidate(&self, name: FileName) {
-        let slot = self.ring.lock().slots.remove(&name);
-        if let Some(slot) = slot {
-            let file = slot.open.lock().take();
-            drop(file);
+        let owner = self.ring.lock().owners.remove(&name);
+        if let Some(owner) = owner.and_then(|owner| owner.upgrade()) {
+            owner.slot().close();
         }
     }
 
@@ -236,16 +280,17 @@ impl FileTable {
         while self.close_one(&mut self.ring.lock()) {}
     }
 
-    fn open_file(&self, slot: &FileSlot) -> Result<Arc<OpenFile>> {
-        let name = slot.name;
+    fn open_file(&self, owner: &dyn Slotted) -> Result<Arc<OpenFile>> {
+        let name = owner.name();
         let counted = self.reserve();
         let open = || uninterrupted(|| self.vfs.open(name, OpenMode::Read));
         let result = self.spare_one_for(open);
         let file = result.map_err(|cause| Error::io("open segment", name, cause))?;
         self.opens.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(OpenFile {
-            mapping: self.map(&*file, slot.file_bytes),
+            mapping: self.map(&*file, owner.file_bytes()),
             file,
+            used: AtomicBool::new(true),
             _counted: counted,
         }))
     }
@@ -280,19 +325,24 @@ impl FileTable {
     /// Closes one unpinned file, by second chance; `false` if all are pinned.
     fn close_one(&self, ring: &mut Ring) -> bool {
         // Two rounds: the first may only clear marks.
-        for _ in 0..ring.slots.len() * 2 {
+        for _ in 0..ring.owners.len() * 2 {
             let after = ring.hand.map_or(Bound::Unbounded, Bound::Excluded);
-            let next = ring.slots.range((after, Bound::Unbounded)).next();
-            let Some((name, slot)) = next.or_else(|| ring.slots.first_key_value()) else {
+            let next = ring.owners.range((after, Bound::Unbounded)).next();
+            let Some((name, owner)) = next.or_else(|| ring.owners.first_key_value()) else {
                 return false;
             };
-            let (name, slot) = (*name, slot.clone());
+            let (name, owner) = (*name, owner.upgrade());
             ring.hand = Some(name);
-            if slot.used.swap(false, Ordering::Relaxed) {
+            let Some(owner) = owner else {
+                ring.owners.remove(&name);
+                continue;
+            };
+            let slot = owner.slot();
+            if slot.was_used() {
                 continue;
             }
             if let Some(file) = slot.close_unpinned() {
-                ring.slots.remove(&name);
+                ring.owners.remove(&name);
                 drop(file);
                 return true;
             }

@@ -7,6 +7,7 @@ use super::reader::{Segment, Tail, decode_fences};
 use super::{FileTable, OpenFile, ReadCounts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::filter::{BLOCK_BYTES, Block, PIECE_BLOCKS, PIECE_BYTES, ResidentFilter};
+use crate::sync::Arc;
 
 const OPERATION: &str = "load filter";
 
@@ -40,7 +41,7 @@ impl Segment {
     /// two reads. A whole tail is kept: the first lookup need not read it again. Errors: `Unsupported` for what
     /// is not stored or larger, `Corruption`, and those of reading.
     pub fn begin_filter_load(
-        &self,
+        self: &Arc<Self>,
         files: &FileTable,
         bits_per_key: u16,
         bytes_max: u64,
@@ -72,7 +73,7 @@ impl Segment {
 
     /// Reads at most so many pieces of [`PIECE_BYTES`]; true once all were read.
     pub fn filter_load_step(
-        &self,
+        self: &Arc<Self>,
         files: &FileTable,
         load: &mut FilterLoad,
         pieces_max: usize,
@@ -113,7 +114,7 @@ impl Segment {
     /// All steps at once.
     #[cfg(test)]
     pub fn load_filter(
-        &self,
+        self: &Arc<Self>,
         files: &FileTable,
         bits_per_key: u16,
         counts: &mut ReadCounts,

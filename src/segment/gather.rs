@@ -13,6 +13,7 @@ use super::reader::Segment;
 use crate::error::Result;
 use crate::index::page::{PAGE_BYTES, PAGE_ENTRIES_MAX};
 use crate::index::{Entry, PackedEntry, first_page};
+use crate::sync::Arc;
 use crate::types::KeyHash;
 
 const OPERATION: &str = "fold";
@@ -42,7 +43,7 @@ impl Segment {
     /// Hands every entry whose hash is in `hashes`, a range inside the part's, to `take`, in order, until
     /// `take` says false; returns whether all were taken. Reads the pages that hold them, and the tail at first touch.
     pub fn gather(
-        &self,
+        self: &Arc<Self>,
         files: &FileTable,
         hashes: &Range<u64>,
         keeper: &mut PageKeeper,
@@ -74,7 +75,7 @@ impl Segment {
     /// Hands the entries of an index page to `take`; false if there is no such page. Reads the page, and the
     /// tail at first touch.
     pub fn page_entries(
-        &self,
+        self: &Arc<Self>,
         files: &FileTable,
         number: u64,
         keeper: &mut PageKeeper,
@@ -92,7 +93,7 @@ impl Segment {
 
     /// How many entries have a hash below `hash`. Reads a page, seldom two, and the tail at first touch.
     pub fn rank(
-        &self,
+        self: &Arc<Self>,
         files: &FileTable,
         hash: KeyHash,
         keeper: &mut PageKeeper,
@@ -113,7 +114,7 @@ impl Segment {
     }
 
     fn keep_page(
-        &self,
+        self: &Arc<Self>,
         files: &FileTable,
         places: &Places,
         number: u64,

@@ -81,10 +81,7 @@ pub struct Places {
 impl Places {
     /// The places of sections with these lengths: they touch, and pages start on a page boundary.
     pub const fn touching(record_bytes: u64, key_fence_bytes: u64, pages: u64) -> Self {
-        let records = Span {
-            offset: HEAD_BYTES as u64,
-            bytes: record_bytes,
-        };
+        let records = Self::records_of(record_bytes);
         let key_fences = Span {
             offset: records.end(),
             bytes: key_fence_bytes,
@@ -97,6 +94,14 @@ impl Places {
             records,
             key_fences,
             pages,
+        }
+    }
+
+    /// The place of so many bytes of records.
+    pub const fn records_of(record_bytes: u64) -> Span {
+        Span {
+            offset: HEAD_BYTES as u64,
+            bytes: record_bytes,
         }
     }
 

@@ -15,7 +15,7 @@ use std::ops::Range;
 use super::ahead::{Asked, ReadAhead};
 use super::buffers::{LookupBuffers, RecordBytes};
 use super::files::{FileTable, OpenFile};
-use super::layout::Places;
+use super::layout::{Places, Span};
 use super::reader::{Segment, newer};
 use super::record::{self, LENGTHS_BYTES, RecordLayout};
 use super::{ReadCounts, footer::SEGMENT_VERSION};
@@ -84,7 +84,7 @@ impl Segment {
     /// `Corruption` for damage met on the way, `MissingFile`, `Io`, `TooManyOpenFiles`,
     /// `UnsupportedVersion`.
     pub fn lookup(
-        &self,
+        self: &Arc<Self>,
         files: &FileTable,
         records: &[Arc<Segment>],
         wanted: &Wanted<'_>,
@@ -106,15 +106,16 @@ impl Segment {
             return Ok(Lookup::Absent);
         }
         counts.candidates += 1;
-        let file = self.file(files, counts)?;
-        let source = Source {
-            files,
-            records,
-            file: &file,
-            places: &places,
-            split: tail.split(),
-        };
-        let found = self.search(&source, page, wanted, buffers, counts)?;
+        let found = self.with_file(files, counts, |file, counts| {
+            let source = Source {
+                files,
+                records,
+                file,
+                places: &places,
+                split: tail.split(),
+            };
+            self.search(&source, page, wanted, buffers, counts)
+        })?;
         if found == Lookup::Absent {
             counts.false_candidates += 1;
         }
@@ -124,8 +125,9 @@ impl Segment {
     /// The record of an entry that the window table names, if it is of the wanted key and not newer than
     /// the bound. One read, of the record; a first touch adds the tail's. `is_alike` says whether a key
     /// with another hash may stand behind the entry: where it may not, the record is damage.
+    #[inline]
     pub fn lookup_entry(
-        &self,
+        self: &Arc<Self>,
         files: &FileTable,
         entry: Entry,
         is_alike: impl FnOnce(KeyHash) -> bool,
@@ -136,11 +138,12 @@ impl Segment {
         if self.is_newer_than(wanted.bound) {
             return Ok(Lookup::Absent);
         }
-        let places = self.tail(files, counts)?.places();
-        let file = self.file(files, counts)?;
+        let records = self.tail(files, counts)?.records();
         let offset = LocationSplit::SEGMENT.offset_bytes(entry.location());
         let (buffer, ahead) = (&mut buffers.record, buffers.ahead.as_deref_mut());
-        let record = self.read_record(&file, &places, (entry, offset), buffer, ahead, counts)?;
+        let record = self.with_file(files, counts, |file, counts| {
+            self.read_record(file, records, (entry, offset), buffer, ahead, counts)
+        })?;
         let Some(record) = record else {
             return Ok(Lookup::Waits);
         };
@@ -168,7 +171,7 @@ impl Segment {
 
     /// Tries every entry with the hash, from `page` on.
     fn search(
-        &self,
+        self: &Arc<Self>,
         source: &Source<'_>,
         mut page: u64,
         wanted: &Wanted<'_>,
@@ -274,7 +277,7 @@ impl Segment {
     /// Reads the record of an entry of the segment's own index; `None` if it is not the wanted key or is
     /// newer than the bound.
     fn try_own(
-        &self,
+        self: &Arc<Self>,
         source: &Source<'_>,
         entry: Entry,
         wanted: &Wanted<'_>,
@@ -283,8 +286,8 @@ impl Segment {
         counts: &mut ReadCounts,
     ) -> Result<Option<Lookup>> {
         let offset = LocationSplit::SEGMENT.offset_bytes(entry.location());
-        let (file, places) = (source.file, source.places);
-        let record = self.read_record(file, places, (entry, offset), buffer, ahead, counts)?;
+        let (file, records) = (source.file, source.places.records);
+        let record = self.read_record(file, records, (entry, offset), buffer, ahead, counts)?;
         let Some(record) = record else {
             return Ok(Some(Lookup::Waits));
         };
@@ -316,10 +319,11 @@ impl Segment {
         if is_known || segment.is_newer_than(wanted.bound) {
             return Ok(None);
         }
-        let places = segment.tail(source.files, counts)?.places();
-        let file = segment.file(source.files, counts)?;
+        let records = segment.tail(source.files, counts)?.records();
         let offset = source.split.offset_bytes(location);
-        let record = segment.read_record(&file, &places, (entry, offset), buffer, ahead, counts)?;
+        let record = segment.with_file(source.files, counts, |file, counts| {
+            segment.read_record(file, records, (entry, offset), buffer, ahead, counts)
+        })?;
         let Some(record) = record else {
             return Ok(Some(Lookup::Waits));
         };
@@ -344,17 +348,17 @@ impl Segment {
     }
 
     /// Reads and verifies the record of an entry, at an offset, into `buffer`; nothing if a read is to wait.
+    #[inline]
     fn read_record(
-        &self,
+        self: &Arc<Self>,
         file: &OpenFile,
-        places: &Places,
+        records: Span,
         (entry, offset): (Entry, u64),
         buffer: &mut RecordBytes,
         mut ahead: Option<&mut ReadAhead>,
         counts: &mut ReadCounts,
     ) -> Result<Option<RecordLayout>> {
         let damage = |what| self.damage(OPERATION, offset, what);
-        let records = places.records;
         if offset < records.offset || offset >= records.end() {
             return Err(damage("an index entry points outside the records"));
         }
@@ -396,8 +400,9 @@ impl Segment {
 
     /// Reads a part of the record at `offset` into the same part of `buffer`, or lets it show where the
     /// record is mapped. False if the read is to wait.
+    #[inline]
     fn read_part(
-        &self,
+        self: &Arc<Self>,
         file: &OpenFile,
         offset: u64,
         part: Range<usize>,
@@ -417,7 +422,7 @@ impl Segment {
     /// Reads, or takes what was read with others; false if it is to be read with others.
     #[inline]
     fn read_or_wait(
-        &self,
+        self: &Arc<Self>,
         file: &OpenFile,
         offset: u64,
         buffer: &mut [u8],
@@ -425,7 +430,7 @@ impl Segment {
         counts: &mut ReadCounts,
     ) -> Result<bool> {
         if let Some(ahead) = ahead {
-            match ahead.ask(&self.file_slot(), offset, buffer)? {
+            match ahead.ask(self, offset, buffer)? {
                 Asked::Done => return Ok(true),
                 Asked::Later => return Ok(false),
                 Asked::Now => {}
@@ -445,6 +450,7 @@ fn class_bytes(entry: Entry) -> Option<u64> {
 }
 
 /// What a record says of the wanted key: nothing if it is another one, or newer than the bound.
+#[inline]
 fn judge(record: RecordLayout, buffer: &RecordBytes, wanted: &Wanted<'_>) -> Option<Lookup> {
     let key = buffer.get(record.key.clone()).unwrap_or_default();
     if record.keyspace != wanted.keyspace || key != wanted.key || record.sequence > wanted.bound {

@@ -49,7 +49,7 @@ mod tests;
 pub use ahead::ReadAhead;
 pub use buffers::{LookupBuffers, RecordBytes};
 pub use cursor::{CursorOptions, RecordRef, SegmentCursor};
-pub use files::{FileSlot, FileTable, Mapping, OpenFile};
+pub use files::{FileSlot, FileTable, Mapping, OpenFile, Slotted};
 pub use filter_load::FilterLoad;
 pub use finish::SegmentSummary;
 pub use footer::{Footer, SegmentCounts};

@@ -11,10 +11,10 @@
 //! the manifest knows, packed. Who loads a filter reads the footer again.
 
 use super::ReadCounts;
-use super::files::{FileSlot, FileTable, OpenFile};
+use super::files::{FileSlot, FileTable, OpenFile, Slotted};
 use super::footer::{Footer, FooterFault, SEGMENT_VERSION};
 use super::identity::{Chain, Domain, Seeds, checksum};
-use super::layout::Places;
+use super::layout::{Places, Span};
 use super::meta::{PackedMeta, SegmentMeta};
 use crate::env::FileName;
 use crate::env::io::{read_exact_at, uninterrupted};
@@ -33,25 +33,26 @@ const REBUILD_PAGES: usize = 16;
 /// What stays in memory of the tail.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Tail {
-    /// Bytes of records and of key fences, low half first, the bits of prefix and ordinal; then the page
-    /// fences. From these the places follow, because sections touch. One list: a segment more is one
-    /// allocation less.
+    /// Bytes of records: all that reading one needs to know, so it is no further pointer away.
+    records_bytes: u64,
+    /// Bytes of key fences, low half first, the bits of prefix and ordinal; then the page fences. From these
+    /// the places follow, because sections touch. One list: a segment more is one allocation less.
     words: Box<[u32]>,
 }
 
 impl Tail {
-    const HEAD_WORDS: usize = 5;
+    const HEAD_WORDS: usize = 3;
 
     /// A tail from its parts. The footer's places were checked.
     pub(super) fn new(footer: &Footer, page_fences: &[u32]) -> Self {
         let places = footer.layout.places();
-        let (records, fences) = (places.records.bytes, places.key_fences.bytes);
+        let fences = places.key_fences.bytes;
         let mut words = Vec::with_capacity(Self::HEAD_WORDS + page_fences.len());
-        words.extend([records as u32, (records >> 32) as u32]);
         words.extend([fences as u32, (fences >> 32) as u32]);
         words.push(u32::from(footer.prefix_bits) | u32::from(footer.ordinal_bits) << 8);
         words.extend_from_slice(page_fences);
         let tail = Self {
+            records_bytes: places.records.bytes,
             words: words.into_boxed_slice(),
         };
         debug_assert_eq!(tail.places(), places);
@@ -66,24 +67,26 @@ impl Tail {
 
     /// Where the sections are.
     pub fn places(&self) -> Places {
-        let ([records_low, records_high, fences_low, fences_high, _], pages) = self.parts();
-        let wide = |low: &u32, high: &u32| u64::from(*low) | u64::from(*high) << 32;
-        Places::touching(
-            wide(records_low, records_high),
-            wide(fences_low, fences_high),
-            pages.len() as u64,
-        )
+        let ([fences_low, fences_high, _], pages) = self.parts();
+        let fences = u64::from(*fences_low) | u64::from(*fences_high) << 32;
+        Places::touching(self.records_bytes, fences, pages.len() as u64)
+    }
+
+    /// Where the records are.
+    #[inline]
+    pub const fn records(&self) -> Span {
+        Places::records_of(self.records_bytes)
     }
 
     /// Leading hash bits that all keys of the segment share.
     pub fn prefix_bits(&self) -> u8 {
-        self.parts().0[4] as u8
+        self.parts().0[2] as u8
     }
 
     /// How locations in its entries part.
     pub fn split(&self) -> LocationSplit {
         LocationSplit {
-            ordinal_bits: (self.parts().0[4] >> 8) as u8,
+            ordinal_bits: (self.parts().0[2] >> 8) as u8,
         }
     }
 
@@ -116,8 +119,7 @@ pub struct Segment {
     meta: PackedMeta,
     seeds: Seeds,
     hasher: Arc<Hasher>,
-    /// Made when the file is first wanted.
-    slot: ArcSwapOption<FileSlot>,
+    slot: FileSlot,
     tail: OnceLock<Tail>,
     filter: ArcSwapOption<ResidentFilter>,
     /// Sampled lookups that came here in vain, as residency weighs them.
@@ -130,7 +132,7 @@ impl Segment {
         Self {
             seeds: meta.unpack().identity.seeds(),
             hasher,
-            slot: ArcSwapOption::empty(),
+            slot: FileSlot::default(),
             tail: OnceLock::new(),
             filter: ArcSwapOption::empty(),
             arrivals: AtomicU64::new(0),
@@ -184,7 +186,8 @@ impl Segment {
     }
 
     /// The tail, read at first touch: one read, if all is well.
-    pub fn tail(&self, files: &FileTable, counts: &mut ReadCounts) -> Result<&Tail> {
+    #[inline]
+    pub fn tail(self: &Arc<Self>, files: &FileTable, counts: &mut ReadCounts) -> Result<&Tail> {
         if let Some(tail) = self.tail.get() {
             return Ok(tail);
         }
@@ -195,7 +198,7 @@ impl Segment {
     }
 
     /// Memory of the segment without its filter and what an open file takes: a fixed part, what the
-    /// manifest knows of it, and 4 bytes an index page and 20 more once the tail was read.
+    /// manifest knows of it, and 4 bytes an index page and 12 more once the tail was read.
     pub fn resident_bytes(&self) -> usize {
         // Two counts in front of each shared value.
         let shared = 2 * 2 * size_of::<usize>();
@@ -261,7 +264,7 @@ impl Segment {
         self.tail.get_or_init(tail);
     }
 
-    fn read_tail(&self, files: &FileTable, counts: &mut ReadCounts) -> Result<Tail> {
+    fn read_tail(self: &Arc<Self>, files: &FileTable, counts: &mut ReadCounts) -> Result<Tail> {
         let file = self.file(files, counts)?;
         let (footer, fences) = self.read_footer(&file, OPERATION, counts)?;
         let page_fences = match self.fences_intact(&footer, &fences) {
@@ -376,42 +379,50 @@ impl Segment {
             .map_err(|what| self.damage(operation, places.page_offset(number), what))
     }
 
-    /// Opens the file, or keeps it open.
-    pub(super) fn file(&self, files: &FileTable, counts: &mut ReadCounts) -> Result<Arc<OpenFile>> {
-        match &*self.slot.load() {
-            Some(slot) => files.open(slot, counts),
-            None => files.open(&self.new_slot(), counts),
-        }
+    /// Opens the file, or keeps it open. Who has it pins it.
+    pub(super) fn file(
+        self: &Arc<Self>,
+        files: &FileTable,
+        counts: &mut ReadCounts,
+    ) -> Result<Arc<OpenFile>> {
+        files.open(self, counts)
     }
 
-    /// The slot of the file.
-    pub(super) fn file_slot(&self) -> Arc<FileSlot> {
-        self.slot.load_full().unwrap_or_else(|| self.new_slot())
+    /// Does something with the file, opened if it is not: without a lock, and without a count that other
+    /// readers of the file would wait for.
+    #[inline]
+    pub(super) fn with_file<T>(
+        self: &Arc<Self>,
+        files: &FileTable,
+        counts: &mut ReadCounts,
+        run: impl FnOnce(&OpenFile, &mut ReadCounts) -> Result<T>,
+    ) -> Result<T> {
+        let pinned = self.slot.used();
+        let opened;
+        let file: &OpenFile = match &*pinned {
+            Some(file) => file,
+            None => {
+                opened = self.file(files, counts)?;
+                &opened
+            }
+        };
+        run(file, counts)
     }
 
     /// Whether its file is open.
     pub fn is_open(&self) -> bool {
-        self.slot.load().as_ref().is_some_and(|slot| slot.is_open())
+        self.slot.is_open()
     }
 
     /// Closes the file once its readers are done; the next one opens it again.
     pub fn close_file(&self, files: &FileTable) {
-        if let Some(slot) = self.slot.swap(None) {
-            files.invalidate(slot.name());
+        if self.is_open() {
+            files.invalidate(self.name());
         }
     }
 
-    /// The slot, made now or by another reader meanwhile.
-    fn new_slot(&self) -> Arc<FileSlot> {
-        let meta = self.meta();
-        let new = FileSlot::new(meta.name(), meta.file_len);
-        let before = &*self
-            .slot
-            .compare_and_swap(&None::<Arc<FileSlot>>, Some(new.clone()));
-        before.clone().unwrap_or(new)
-    }
-
     /// One counted read.
+    #[inline]
     pub(super) fn read(
         &self,
         file: &OpenFile,
@@ -452,6 +463,7 @@ impl Segment {
     }
 
     /// The initial CRC of records.
+    #[inline]
     pub(super) fn record_base(&self) -> u32 {
         self.seeds.record_base()
     }
@@ -467,6 +479,20 @@ impl Segment {
             FooterFault::Damaged(what) => self.damage(operation, offset, what),
             FooterFault::Newer(found, what) => newer(operation, self.name(), offset, found, what),
         }
+    }
+}
+
+impl Slotted for Segment {
+    fn slot(&self) -> &FileSlot {
+        &self.slot
+    }
+
+    fn name(&self) -> FileName {
+        self.meta.name()
+    }
+
+    fn file_bytes(&self) -> u64 {
+        self.meta().file_len
     }
 }
 

@@ -109,6 +109,7 @@ pub const LENGTHS_BYTES: usize = RECORD_HEADER_BYTES + 2;
 
 /// Decodes the lengths at the start of `bytes` (at least [`LENGTHS_BYTES`] of them); says what is
 /// wrong with them otherwise. Nothing is checked yet: see [`verify`].
+#[inline]
 pub fn decode(bytes: &[u8]) -> Result<RecordLayout, &'static str> {
     let header = bytes
         .first_chunk::<RECORD_HEADER_BYTES>()
@@ -143,6 +144,7 @@ pub fn decode(bytes: &[u8]) -> Result<RecordLayout, &'static str> {
 
 /// Checks the record that lies at `offset` of the file and at the start of `bytes`, whose lengths
 /// [`decode`] gave.
+#[inline]
 pub fn verify(
     bytes: &[u8],
     layout: &RecordLayout,

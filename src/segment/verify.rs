@@ -141,7 +141,7 @@ impl Derived {
 
 /// A verification under way.
 pub(super) struct Verifier<'a> {
-    pub(super) segment: &'a Segment,
+    pub(super) segment: &'a Arc<Segment>,
     pub(super) files: &'a FileTable,
     pub(super) footer: Footer,
     pub(super) report: VerifyReport,
@@ -152,14 +152,18 @@ pub(super) struct Verifier<'a> {
 impl Segment {
     /// Checks the whole file as it is on disk, whatever is in memory. `progress` is called now and
     /// then with the bytes read so far. Reads everything once, the index once more for each filter.
-    pub fn verify(&self, files: &FileTable, progress: &mut dyn FnMut(u64)) -> Result<VerifyReport> {
+    pub fn verify(
+        self: &Arc<Self>,
+        files: &FileTable,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<VerifyReport> {
         self.verify_with(files, progress, |verifier| verifier.records())
     }
 
     /// The same for a part of a folded run's index: its entries must be those that the own indexes of the
     /// run's segments, newest first, have in its range of hashes. Reads those, too.
     pub fn verify_part(
-        &self,
+        self: &Arc<Self>,
         files: &FileTable,
         segments: &[Arc<Segment>],
         progress: &mut dyn FnMut(u64),
@@ -168,7 +172,7 @@ impl Segment {
     }
 
     fn verify_with(
-        &self,
+        self: &Arc<Self>,
         files: &FileTable,
         progress: &mut dyn FnMut(u64),
         derive: impl FnOnce(&mut Verifier<'_>) -> Result<Derived>,

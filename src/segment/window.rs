@@ -7,11 +7,12 @@ use super::layout::Span;
 use super::reader::{Segment, newer};
 use super::record::{self, RECORD_BYTES_MIN, RecordLayout};
 use crate::error::Result;
+use crate::sync::Arc;
 
 /// Where records are read from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source<'a> {
-    pub(super) segment: &'a Segment,
+    pub(super) segment: &'a Arc<Segment>,
     pub(super) files: &'a FileTable,
     pub(super) records: Span,
     pub(super) operation: &'static str,

@@ -44,9 +44,7 @@ pub(crate) use modelled::{ArcSwap, ArcSwapOption, Guard};
 /// between threads.
 pub(crate) use standard::Mutex as StaticMutex;
 pub(crate) use std::sync::OnceLock as StaticOnceLock;
-pub(crate) use std::sync::atomic::{
-    AtomicU8 as StaticU8, AtomicU64 as StaticU64, AtomicUsize as StaticUsize,
-};
+pub(crate) use std::sync::atomic::{AtomicU8 as StaticU8, AtomicU64 as StaticU64};
 
 pub(crate) use imp::Watched;
 

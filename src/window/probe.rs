@@ -46,10 +46,14 @@ impl Probe {
 
     /// Keeps those of the slots in `matching`, a bit each, that are of one kind and of trusted generations,
     /// in order.
+    #[inline]
     fn settle(&mut self, kind: KeyspaceKind, matching: u32) {
         let (shape, newest) = (self.shape, self.hi - 1);
         let mut kept = 0;
-        for at in (0..CANDIDATES_MAX).filter(|at| matching >> at & 1 == 1) {
+        let mut left = matching;
+        while left != 0 {
+            let at = left.trailing_zeros() as usize % CANDIDATES_MAX;
+            left &= left - 1;
             let slot = self.slots[at];
             let generation = shape.generation(slot, newest);
             let trusted = generation.is_some_and(|generation| generation >= self.lo);
@@ -59,6 +63,9 @@ impl Probe {
             }
         }
         self.count = kept;
+        if kept < 2 {
+            return;
+        }
         // Within a segment the records of one key lie newest first.
         self.slots[..kept].sort_unstable_by_key(|slot| {
             (newest - shape.generation(*slot, newest).unwrap_or(0), *slot)
@@ -67,23 +74,23 @@ impl Probe {
 }
 
 impl Window {
-    /// Asks for the lines of a hash's buckets, and says the oldest generation covered, as far as it can be
-    /// known before a probe. Nothing if the table covers none. Costs no wait.
+    /// Asks for the lines of a hash's buckets. Costs no wait.
     #[inline]
-    pub fn prefetch(&self, hash: KeyHash) -> Option<u64> {
-        let (lo, hi) = (
-            self.lo.load(Ordering::Acquire),
-            self.hi.load(Ordering::Acquire),
-        );
-        if lo >= hi {
-            return None;
-        }
+    pub fn prefetch(&self, hash: KeyHash) {
         for bucket in Place::of(hash, self.buckets).buckets {
             if let Some(first) = self.bucket(bucket).first() {
                 prefetch(first);
             }
         }
-        Some(lo)
+    }
+
+    /// The oldest generation covered, as far as it can be known before a probe. Nothing if the table covers
+    /// none.
+    #[inline]
+    pub fn covered_from(&self) -> Option<u64> {
+        let lo = self.lo.load(Ordering::Acquire);
+        let hi = self.hi.load(Ordering::Acquire);
+        (lo < hi).then_some(lo)
     }
 
     /// Looks a key's hash up. Nothing if the table can say nothing of it.

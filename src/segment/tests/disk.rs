@@ -7,7 +7,36 @@ use crate::env::{
     File, FileName, IoError, IoErrorKind, IoResult, Listing, LockGuard, LockMode, Map, OpenMode,
     Vfs,
 };
+use crate::segment::{FileSlot, Slotted};
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
+
+/// A slot and the name of its file of 8 bytes.
+#[derive(Debug)]
+pub(super) struct Named {
+    name: FileName,
+    slot: FileSlot,
+}
+
+impl Named {
+    pub(super) fn new(name: FileName) -> Arc<Self> {
+        let slot = FileSlot::default();
+        Arc::new(Self { name, slot })
+    }
+}
+
+impl Slotted for Named {
+    fn slot(&self) -> &FileSlot {
+        &self.slot
+    }
+
+    fn name(&self) -> FileName {
+        self.name
+    }
+
+    fn file_bytes(&self) -> u64 {
+        8
+    }
+}
 
 #[derive(Debug, Default)]
 struct State {

@@ -1,5 +1,6 @@
 //! The table of open files.
 
+use super::disk::Named;
 use super::*;
 use crate::error::ErrorKind;
 
@@ -11,9 +12,9 @@ fn disk_with(files: u64) -> Disk {
     disk
 }
 
-fn slots(count: u64) -> Vec<Arc<FileSlot>> {
+fn slots(count: u64) -> Vec<Arc<Named>> {
     (0..count)
-        .map(|number| FileSlot::new(FileName::segment(number), 8))
+        .map(|number| Named::new(FileName::segment(number)))
         .collect()
 }
 
@@ -143,5 +144,5 @@ fn a_segment_takes_little_memory() {
     assert!(before <= 200, "{before} bytes");
     let mut counts = ReadCounts::default();
     fixture.segment.tail(&fixture.files, &mut counts).unwrap();
-    assert_eq!(fixture.segment.resident_bytes(), before + (5 + 15) * 4);
+    assert_eq!(fixture.segment.resident_bytes(), before + (3 + 15) * 4);
 }

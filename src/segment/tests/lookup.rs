@@ -112,7 +112,10 @@ fn a_fresh_segment_needs_no_first_touch_and_old_bounds_no_read() {
     assert!(fixture.get_at(KEYSPACE, &[10], 10).unwrap().is_some());
     assert_eq!(fixture.counts.reads, 2);
     // The tail as read is the tail as built.
-    let read = Segment::new(fixture.segment.meta().pack(), Arc::new(build.hasher()));
+    let read = Arc::new(Segment::new(
+        fixture.segment.meta().pack(),
+        Arc::new(build.hasher()),
+    ));
     let tail = read.tail(&fixture.files, &mut fixture.counts).unwrap();
     assert_eq!(Some(tail), fixture.segment.known_tail());
 }

@@ -3,14 +3,14 @@
 //! It was seen to fail under these changes of `files`: a sweep closes pinned files (no look at the
 //! reference count); `invalidate` leaves the file in its slot.
 
-use super::disk::Disk;
+use super::disk::{Disk, Named};
 use crate::env::FileName;
 use crate::segment::ReadCounts;
-use crate::segment::files::{FileSlot, FileTable};
+use crate::segment::files::FileTable;
 use crate::sync::Arc;
 use crate::sync::loom_tests::explore;
 
-fn read(table: &FileTable, slot: &Arc<FileSlot>, byte: u8) -> u64 {
+fn read(table: &FileTable, slot: &Arc<Named>, byte: u8) -> u64 {
     let mut counts = ReadCounts::default();
     let file = table.open(slot, &mut counts).expect("opens");
     let mut buffer = [0; 1];
@@ -24,7 +24,7 @@ fn loom_the_table_counts_what_is_open_and_closes_only_what_is_idle() {
     explore("descriptors", 2, 2, |seen| {
         let disk = Disk::new();
         let names = [FileName::segment(1), FileName::segment(2)];
-        let slots = names.map(|name| FileSlot::new(name, 8));
+        let slots = names.map(|name| Named::new(name));
         disk.put(names[0], vec![11]);
         disk.put(names[1], vec![22]);
         let table = Arc::new(FileTable::new(Arc::new(disk.clone()), 1));
