@@ -1,5 +1,5 @@
-//! Measures one case: three workloads, each with counts first (which also warms it up) and then times,
-//! in rounds with the limits between.
+//! Measures one case: three workloads, first their counts, in a store whose calls are counted, then their
+//! times, in the same store opened as its users have it, in rounds with the limits between.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -128,46 +128,72 @@ struct Bench<'a> {
     effort: &'a Effort,
     reader: Box<dyn Reader>,
     alone: Box<dyn Reader>,
-    counters: Arc<Counters>,
     files: Vec<Arc<dyn File>>,
     chain: Chain,
 }
 
-/// Measures all workloads on a store that was built.
+/// Measures all workloads on a store that was built: what they count in a store whose every call is counted,
+/// and then times in the store as its users have it.
 pub fn run(fixture: &Fixture, case: &Case, effort: &Effort) -> Result<Vec<Row>> {
-    let (env, counters) = fixture.env()?.counting();
-    let before_bytes = resident_bytes();
-    let reader = sealed::open(env, &case.shape, &case.opening)?;
+    let mut rows = count_all(fixture, case, effort)?;
+    let reader = open_warm(fixture.env()?, case, effort)?;
     let alone = sealed::open_memory_only(&case.shape, &case.opening)?;
     let files = match effort.cold {
         true => all_files(&fixture.env()?)?,
         false => Vec::new(),
     };
-    let warm = Keys::pick(
-        &case.shape,
-        Workload::HitDeep,
-        effort.lookups.min(20_000),
-        99,
-    );
-    count(reader.as_ref(), &case.shape, Workload::HitDeep, &warm)?;
-    let resident_bytes = resident_bytes().saturating_sub(before_bytes);
     let mut bench = Bench {
         case,
         effort,
         reader,
         alone,
-        counters,
         files,
         chain: Chain::new(case.shape.sealed_records())?,
     };
+    for (workload, row) in Workload::ALL.into_iter().zip(&mut rows) {
+        bench.time(&fixture.store_directory(), workload, row)?;
+    }
+    Ok(rows)
+}
+
+/// Opens the store and looks some keys up.
+fn open_warm(env: Env, case: &Case, effort: &Effort) -> Result<Box<dyn Reader>> {
+    let reader = sealed::open(env, &case.shape, &case.opening)?;
+    let keys = effort.lookups.min(20_000);
+    let warm = Keys::pick(&case.shape, Workload::HitDeep, keys, 99);
+    count(reader.as_ref(), &case.shape, Workload::HitDeep, &warm)?;
+    Ok(reader)
+}
+
+/// The rows of all workloads with what is counted, and the memory of the store.
+fn count_all(fixture: &Fixture, case: &Case, effort: &Effort) -> Result<Vec<Row>> {
+    let before_bytes = resident_bytes();
+    let (env, counters) = fixture.env()?.counting();
+    let reader = open_warm(env, case, effort)?;
+    let resident_bytes = resident_bytes().saturating_sub(before_bytes);
     let mut rows = Vec::new();
     for workload in Workload::ALL {
-        let mut row = bench.row(fixture);
+        let mut row = new_row(fixture, case, effort, reader.as_ref());
         row.resident_bytes = resident_bytes;
-        bench.measure(&fixture.store_directory(), workload, &mut row)?;
+        row.workload = format!("{workload:?}");
+        let keys = pick(case, effort, workload);
+        count(reader.as_ref(), &case.shape, workload, &keys)?;
+        counts(
+            reader.as_ref(),
+            (case, &counters),
+            workload,
+            &keys,
+            &mut row,
+        )?;
         rows.push(row);
     }
     Ok(rows)
+}
+
+/// The keys of a workload.
+fn pick(case: &Case, effort: &Effort, workload: Workload) -> Keys {
+    let count = effort.lookups * effort.rounds;
+    Keys::pick(&case.shape, workload, count, 1)
 }
 
 /// Looks every key up once and compares the values.
@@ -198,99 +224,98 @@ fn all_files(env: &Env) -> Result<Vec<Arc<dyn File>>> {
     Ok(files)
 }
 
-impl Bench<'_> {
-    fn row(&self, fixture: &Fixture) -> Row {
-        let Case { shape, opening } = self.case;
-        let facts = self.reader.facts();
-        let bits_per_key = match shape.bits_per_key {
-            0 => ratio(
-                8.0 * facts.filter_bytes as f64,
-                shape.sealed_records() as f64,
-            ),
-            bits => f64::from(bits),
-        };
-        Row {
-            segments: facts.segments,
-            segment_records: shape.segment_records,
-            value_bytes: shape.value_bytes as u64,
-            runs: facts.runs,
-            layout: format!("{:?}", shape.layout).to_lowercase(),
-            policy: opening.policy_name(shape.layout),
-            budget_bytes: opening.budget_bytes,
-            bits_per_key,
-            k: shape.k,
-            fold: shape.fold,
-            mode: format!("{:?}", opening.mode).to_lowercase(),
-            cold: self.effort.cold,
-            while_writing: self.effort.while_writing.unwrap_or(0.0),
-            memtable_records: shape.memtable_records,
-            descriptor_cap: facts.descriptor_cap,
-            filter_bytes: facts.filter_bytes,
-            fence_bytes: facts.fence_bytes,
-            build_seconds: fixture.built.build_seconds,
-            disk_bytes: fixture.built.disk_bytes,
-            files: fixture.built.files,
-            index_bytes_per_record: fixture.built.index_bytes_per_record,
-            timer_ns: timer_ns(),
-            ..Row::default()
-        }
+fn new_row(fixture: &Fixture, case: &Case, effort: &Effort, reader: &dyn Reader) -> Row {
+    let Case { shape, opening } = case;
+    let facts = reader.facts();
+    let bits_per_key = match shape.bits_per_key {
+        0 => ratio(
+            8.0 * facts.filter_bytes as f64,
+            shape.sealed_records() as f64,
+        ),
+        bits => f64::from(bits),
+    };
+    Row {
+        segments: facts.segments,
+        segment_records: shape.segment_records,
+        value_bytes: shape.value_bytes as u64,
+        runs: facts.runs,
+        layout: format!("{:?}", shape.layout).to_lowercase(),
+        policy: opening.policy_name(shape.layout),
+        budget_bytes: opening.budget_bytes,
+        bits_per_key,
+        k: shape.k,
+        fold: shape.fold,
+        mode: format!("{:?}", opening.mode).to_lowercase(),
+        cold: effort.cold,
+        while_writing: effort.while_writing.unwrap_or(0.0),
+        memtable_records: shape.memtable_records,
+        descriptor_cap: facts.descriptor_cap,
+        filter_bytes: facts.filter_bytes,
+        fence_bytes: facts.fence_bytes,
+        build_seconds: fixture.built.build_seconds,
+        disk_bytes: fixture.built.disk_bytes,
+        files: fixture.built.files,
+        index_bytes_per_record: fixture.built.index_bytes_per_record,
+        timer_ns: timer_ns(),
+        ..Row::default()
     }
+}
 
-    fn measure(&mut self, directory: &Path, workload: Workload, row: &mut Row) -> Result<()> {
+/// What lookups ask for and what the system sees of it.
+fn counts(
+    reader: &dyn Reader,
+    (case, counters): (&Case, &Counters),
+    workload: Workload,
+    keys: &Keys,
+    row: &mut Row,
+) -> Result<()> {
+    // Without the comparing: what it touches would be counted with the lookups.
+    let mut value = Vec::with_capacity(case.shape.value_bytes + 4096);
+    let facts = reader.facts();
+    let asked = counters.snapshot();
+    let system = SystemCounts::of_thread();
+    let mut found = 0;
+    for place in 0..keys.len() {
+        found += usize::from(reader.get(keys.key(place), &mut value)?);
+    }
+    let system = SystemCounts::since(system);
+    let asked = (counters.snapshot() - asked).total();
+    let after = reader.facts();
+    ensure!(
+        found == if workload.hits() { keys.len() } else { 0 },
+        "wrong answers"
+    );
+    let each = |count: u64| ratio(count as f64, keys.len() as f64);
+    row.reads = each(asked.reads);
+    row.bytes = each(asked.read_bytes);
+    row.os_reads = each(system.reads);
+    row.minor_faults = each(system.minor_faults);
+    row.opens_per_lookup = each(after.opens - facts.opens);
+    row.candidates = each(after.candidates - facts.candidates);
+    row.false_candidates = each(after.false_candidates - facts.false_candidates);
+    Ok(())
+}
+
+impl Bench<'_> {
+    fn time(&mut self, directory: &Path, workload: Workload, row: &mut Row) -> Result<()> {
         let shape = &self.case.shape;
         let window = (workload == Workload::HitInWindow).then_some(WINDOW_SEGMENTS);
         let mut plain = PlainReads::open(directory, shape.record_bytes(), window)?;
-        row.workload = format!("{workload:?}");
-        let keys = Keys::pick(shape, workload, self.effort.lookups * self.effort.rounds, 1);
+        let keys = pick(self.case, self.effort, workload);
         let places = plain.places(keys.len());
         // Files opened, tails read, pages in the system's cache; but not in the processor's, neither for
         // plain reads nor for lookups: each is made once before all the others and once when it is timed.
         plain.measure(&places, &mut Samples::default())?;
         count(self.reader.as_ref(), shape, workload, &keys)?;
-        self.counts(workload, &keys, row)?;
         self.times(&plain, &places, workload, &keys, row)?;
         if let Some(rate) = self.effort.while_writing {
             row.quiet_p99_ns = row.p99_ns;
             self.times_while_writing(rate, workload, &keys, row)?;
         }
         if self.effort.threads > 1 {
-            threads::measure(
-                self.reader.as_ref(),
-                &mut plain,
-                self.effort.threads,
-                &keys,
-                row,
-            )?;
+            let reader = self.reader.as_ref();
+            threads::measure(reader, &mut plain, self.effort.threads, &keys, row)?;
         }
-        Ok(())
-    }
-
-    /// What lookups ask for and what the system sees of it.
-    fn counts(&self, workload: Workload, keys: &Keys, row: &mut Row) -> Result<()> {
-        // Without the comparing: what it touches would be counted with the lookups.
-        let mut value = Vec::with_capacity(self.case.shape.value_bytes + 4096);
-        let facts = self.reader.facts();
-        let asked = self.counters.snapshot();
-        let system = SystemCounts::of_thread();
-        let mut found = 0;
-        for place in 0..keys.len() {
-            found += usize::from(self.reader.get(keys.key(place), &mut value)?);
-        }
-        let system = SystemCounts::since(system);
-        let asked = (self.counters.snapshot() - asked).total();
-        let after = self.reader.facts();
-        ensure!(
-            found == if workload.hits() { keys.len() } else { 0 },
-            "wrong answers"
-        );
-        let each = |count: u64| ratio(count as f64, keys.len() as f64);
-        row.reads = each(asked.reads);
-        row.bytes = each(asked.read_bytes);
-        row.os_reads = each(system.reads);
-        row.minor_faults = each(system.minor_faults);
-        row.opens_per_lookup = each(after.opens - facts.opens);
-        row.candidates = each(after.candidates - facts.candidates);
-        row.false_candidates = each(after.false_candidates - facts.false_candidates);
         Ok(())
     }
 
