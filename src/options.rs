@@ -102,6 +102,7 @@ pub struct Options {
     descriptors_max: u32,
     read_mode: ReadMode,
     mappings_max: u32,
+    cold_reads_ahead: bool,
     hash_bits: Option<u8>,
     family_seed: Option<[u8; 16]>,
     background: Option<Background>,
@@ -139,6 +140,7 @@ impl Default for Options {
             descriptors_max: 0,
             read_mode: ReadMode::default(),
             mappings_max: 0,
+            cold_reads_ahead: false,
             hash_bits: None,
             family_seed: None,
             background: None,
@@ -218,6 +220,11 @@ impl Options {
         /// system allows the process; 0 (the default): that half. The rest is for libraries, stacks and
         /// the memory of filters, which count, too.
         mappings_max: u32 => |o, v| o.mappings_max = v;
+        /// Whether a lookup that must look into several indexes, and [`multi_get`](crate::Snapshot::multi_get)
+        /// for all its keys, tell the system of what they will read before they read the first of it: a disk
+        /// then works on all of it at once. For stores larger than the system's cache, with few filters;
+        /// a call more for each read where nothing is cold. Default: no.
+        cold_reads_ahead: bool => |o, v| o.cold_reads_ahead = v;
         /// Bits of the key hash, 8 to 46, fixed when the store is created: an existing store with
         /// another number is not opened. Default: those of the store, 46 for a new one. Fewer are for
         /// simulations that want collisions.
@@ -398,6 +405,7 @@ impl Options {
             descriptors_max: self.descriptors_max,
             read_mode: self.read_mode,
             mappings_max: self.mappings_max,
+            cold_reads_ahead: self.cold_reads_ahead,
             hash_bits: self.hash_bits,
             family_seed: self.family_seed,
             background: match self.background {
@@ -446,6 +454,7 @@ pub(crate) struct Settings {
     pub descriptors_max: u32,
     pub read_mode: ReadMode,
     pub mappings_max: u32,
+    pub cold_reads_ahead: bool,
     pub hash_bits: Option<u8>,
     pub family_seed: Option<[u8; 16]>,
     pub background: Background,

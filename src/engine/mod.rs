@@ -16,6 +16,7 @@
 
 pub(crate) mod check;
 pub(crate) mod close;
+mod cold;
 pub(crate) mod commit;
 #[cfg(test)]
 mod commit_tests;

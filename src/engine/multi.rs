@@ -84,7 +84,7 @@ impl Engine {
                 waits
             });
             let mut counts = ReadCounts::default();
-            buffers.read_ahead(&self.files, &mut counts);
+            buffers.read_ahead(&self.files, self.settings.cold_reads_ahead, &mut counts);
             self.counters.add_lookup(&counts);
         }
     }

@@ -277,6 +277,9 @@ impl Engine {
             counts.filter_tests += (runs.len() - from) as u64;
             return Ok(Lookup::Absent);
         }
+        if self.settings.cold_reads_ahead {
+            self.ask_ahead(runs, from, &answers, &wanted);
+        }
         let kind = self.keyspace_kind(wanted.keyspace);
         for (place, run) in runs.iter().enumerate().skip(from) {
             let known = answers.of(place);

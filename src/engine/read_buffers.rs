@@ -48,9 +48,14 @@ impl ThreadBuffers {
     }
 
     /// Makes the reads that lookups have stopped for.
-    pub fn read_ahead(&mut self, files: &FileTable, counts: &mut ReadCounts) {
+    pub fn read_ahead(
+        &mut self,
+        files: &FileTable,
+        is_asked_before: bool,
+        counts: &mut ReadCounts,
+    ) {
         if let Some(ahead) = self.get().ahead() {
-            ahead.read(files, counts);
+            ahead.read(files, is_asked_before, counts);
         }
     }
 

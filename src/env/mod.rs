@@ -261,6 +261,8 @@ pub enum Advice {
     Random,
     /// From front to back.
     Sequential,
+    /// Soon: the system may begin to read it, and does not wait for it.
+    WillNeed,
     /// Not soon again.
     DontNeed,
 }

@@ -105,12 +105,16 @@ impl ReadAhead {
     }
 
     /// Makes the reads that are wanted, those of a file in one call, counted. What fails is kept for the lookup
-    /// that wants it.
-    pub fn read(&mut self, files: &FileTable, counts: &mut ReadCounts) {
+    /// that wants it. If they are asked for before, the system is told of all of them first.
+    pub fn read(&mut self, files: &FileTable, is_asked_before: bool, counts: &mut ReadCounts) {
         let place = |read: &Ahead| (read.result.is_some(), read.name, read.offset);
         self.reads.sort_by_key(place);
         let wanted = self.reads.partition_point(|read| read.result.is_none());
         let wanted = &mut self.reads[..wanted];
+        if is_asked_before && wanted.len() > 1 {
+            let ask = |read: &Ahead| read.segment.ask_for(read.offset, read.bytes.len());
+            wanted.iter().for_each(ask);
+        }
         for group in wanted.chunk_by_mut(|one, next| one.name == next.name) {
             read_group(group, files, counts);
         }

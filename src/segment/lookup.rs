@@ -14,11 +14,12 @@ use std::ops::Range;
 
 use super::ahead::{Asked, ReadAhead};
 use super::buffers::{LookupBuffers, RecordBytes};
-use super::files::{FileTable, OpenFile};
+use super::files::{FileTable, OpenFile, Slotted};
 use super::layout::{Places, Span};
 use super::reader::{Segment, newer};
 use super::record::{self, LENGTHS_BYTES, RecordLayout};
 use super::{ReadCounts, footer::SEGMENT_VERSION};
+use crate::env::Advice;
 use crate::error::Result;
 use crate::explain::{Cost, Step};
 use crate::index::page::{PAGE_BYTES, PageView};
@@ -167,6 +168,27 @@ impl Segment {
             None => counts.window_false_candidates += 1,
         }
         Ok(found.unwrap_or(Lookup::Absent))
+    }
+
+    /// Tells the system of the index page that a lookup of a hash reads first, if its file is open and its
+    /// tail known. Costs a system call and no wait.
+    pub fn ask_for_page(&self, hash: KeyHash) {
+        let Some(tail) = self.known_tail() else {
+            return;
+        };
+        let page = first_page(tail.page_fences(), hash, tail.prefix_bits()) as u64;
+        let places = tail.places();
+        if page < places.page_count() {
+            self.ask_for(places.page_offset(page), PAGE_BYTES);
+        }
+    }
+
+    /// Tells the system that these bytes will be read, if the file is open.
+    pub(super) fn ask_for(&self, offset: u64, bytes: usize) {
+        if let Some(file) = &*self.slot().used() {
+            let file = file.file();
+            file.advise(Advice::WillNeed, offset, bytes as u64);
+        }
     }
 
     /// Tries every entry with the hash, from `page` on.

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use sealstone::env::{
-    Env, File, FileName, IoError, IoErrorKind, IoResult, Listing, LockGuard, LockMode, OpenMode,
-    Vfs,
+    Advice, Env, File, FileName, IoError, IoErrorKind, IoResult, Listing, LockGuard, LockMode,
+    OpenMode, Vfs,
 };
 use sealstone::sync::{Arc, Mutex};
 
@@ -20,6 +20,8 @@ pub enum Call {
     Rename,
     Unlink,
     SyncDir,
+    /// Word of a read to come: what the hook answers changes nothing.
+    WillNeed,
 }
 
 /// What is asked before a call; `Err` is the call's answer.
@@ -190,5 +192,12 @@ impl File for HookedFile {
 
     fn len(&self) -> IoResult<u64> {
         self.inner.len()
+    }
+
+    fn advise(&self, advice: Advice, offset: u64, length: u64) {
+        if advice == Advice::WillNeed {
+            let _ = self.hook.ask(Call::WillNeed, self.name);
+        }
+        self.inner.advise(advice, offset, length);
     }
 }

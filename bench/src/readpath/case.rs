@@ -92,6 +92,8 @@ pub struct Opening {
     pub mode: Mode,
     /// The most files open at once; `None`: the engine's choice, a part of the system's limit.
     pub descriptors_max: Option<u32>,
+    /// Whether the engine tells the system of reads before it makes them.
+    pub cold_reads_ahead: bool,
 }
 
 impl Opening {

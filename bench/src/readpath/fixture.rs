@@ -157,6 +157,7 @@ fn build_sealed(env: Env, shape: &Shape, source: &Source) -> Result<()> {
         window_bytes: None,
         mode: Mode::Pread,
         descriptors_max: None,
+        cold_reads_ahead: false,
     };
     let sealed = Sealed::open(env, shape, &opening)?;
     let mut batches = Vec::new();

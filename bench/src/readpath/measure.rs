@@ -247,6 +247,7 @@ fn new_row(fixture: &Fixture, case: &Case, effort: &Effort, reader: &dyn Reader)
         fold: shape.fold,
         mode: format!("{:?}", opening.mode).to_lowercase(),
         cold: effort.cold,
+        cold_reads_ahead: opening.cold_reads_ahead,
         while_writing: effort.while_writing.unwrap_or(0.0),
         memtable_records: shape.memtable_records,
         descriptor_cap: facts.descriptor_cap,

@@ -56,6 +56,7 @@ Examples:
   sealstone-bench readpath --segments 10000 --value-bytes 16 --budget 67108864
   sealstone-bench readpath --segments 100,1000 --layout sealstone,go --plot readpath.svg
   sealstone-bench readpath --segments 1000 --cold --dir target/readpath
+  sealstone-bench readpath --segments 1000 --cold --policy none --cold-reads-ahead
   sealstone-bench readpath --segments 100 --while-writing 200
   sealstone-bench readpath --segments 1000 --layout go --variants --dir target/readpath
   sealstone-bench readpath --with a.json --with b.json --plot both.svg
@@ -88,6 +89,9 @@ pub struct Readpath {
     /// Evicts the store's files from the system's cache before each lookup.
     #[arg(long)]
     cold: bool,
+    /// The engine tells the system of the reads of a lookup before the first: `Options::cold_reads_ahead`.
+    #[arg(long)]
+    cold_reads_ahead: bool,
     /// Commits a second of 100 records each beside the lookups. The store is spent after it.
     #[arg(long)]
     while_writing: Option<f64>,
@@ -171,6 +175,7 @@ impl Readpath {
                 window_bytes: self.window_bytes,
                 mode: self.mode,
                 descriptors_max: self.descriptors_max,
+                cold_reads_ahead: self.cold_reads_ahead,
             },
         }
     }

@@ -30,6 +30,9 @@ pub struct Row {
     pub mode: String,
     /// Whether files were evicted before each lookup.
     pub cold: bool,
+    /// Whether the system was told of reads before they were made.
+    #[serde(default)]
+    pub cold_reads_ahead: bool,
     /// Commits a second meanwhile, as asked for; 0 for none.
     pub while_writing: f64,
     /// Those that there were.

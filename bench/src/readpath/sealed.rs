@@ -54,6 +54,7 @@ pub trait Reader: Sync {
 /// The engine's options for a measurement.
 pub fn options(shape: &Shape, opening: &Opening) -> Result<Options> {
     let mut options = Options::new()
+        .cold_reads_ahead(opening.cold_reads_ahead)
         .seal_records(u32::try_from(shape.segment_records)?)
         .filter_budget_bytes(opening.budget_bytes);
     if !shape.fold {

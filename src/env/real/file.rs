@@ -70,6 +70,7 @@ impl File for RealFile {
             Advice::Normal => rustix::fs::Advice::Normal,
             Advice::Random => rustix::fs::Advice::Random,
             Advice::Sequential => rustix::fs::Advice::Sequential,
+            Advice::WillNeed => rustix::fs::Advice::WillNeed,
             Advice::DontNeed => rustix::fs::Advice::DontNeed,
         };
         // To the system a length of 0 means "to the end"; to us it means nothing.
