@@ -39,6 +39,12 @@ impl Batch {
     }
 }
 
+impl AsRef<[u8]> for Batch {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
 /// The source of records.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {

@@ -116,11 +116,16 @@ pub struct LoadRow {
     pub filter_bytes: u64,
     /// Bytes of page fences in memory at the end.
     pub fence_bytes: u64,
+    /// Bytes of filters when `resident_bytes` was measured. A fold that is behind the writer has not replaced the
+    /// filters of its inputs yet.
+    pub peak_filter_bytes: u64,
+    /// Bytes of page fences at that time.
+    pub peak_fence_bytes: u64,
     /// The most of the write region that was in use at once.
     pub write_region_bytes: u64,
     /// How much more was resident at most than in the first row, to the page; 0 in it.
     pub peak_growth_bytes: u64,
-    /// What that may be: the filters and fences more, and 256 bytes a segment more.
+    /// What that may be: the filters and fences more at those times, and 256 bytes a segment more.
     pub peak_growth_allowed_bytes: u64,
     /// Files of the closed store.
     pub files: u64,
@@ -142,9 +147,13 @@ struct Totals {
     commits: u64,
     user_bytes: u64,
     latency: Histogram<u64>,
+    /// Of each thread, of the round at hand. Made once: what is measured shares the allocator.
+    latencies: Vec<Histogram<u64>>,
     counts: Counts,
     peak_resident_bytes: u64,
     resident_bytes: u64,
+    /// What the store had in memory at that time.
+    at_peak: Facts,
     harness_bytes: u64,
 }
 
@@ -159,18 +168,17 @@ pub fn run(options: &LoadOptions, open: Open<'_>) -> Result<LoadRow> {
     let mut same_bytes = Plain::create(place("same-bytes")?)?;
     let target = open(env.clone())?;
     let start = counters.snapshot();
-    let mut totals = Totals::new()?;
+    let mut totals = Totals::new(options.threads)?;
     let mut round = Vec::new();
     for (first, records) in rounds(options) {
         let source = Source::new(options.seed, options.value_bytes);
         source.refill(&mut round, first, records, options.batch_records);
         let before = counters.snapshot();
-        engine_round(options, target.as_ref(), &round, &mut totals)?;
+        engine_round(target.as_ref(), &round, &mut totals)?;
         let written = (counters.snapshot() - before).total().written_bytes;
-        let pieces: Vec<&[u8]> = round.iter().map(Batch::bytes).collect();
         // With several threads the best a disk can do is one barrier for all of them.
-        plain.append(&pieces, options.threads, options.synced)?;
-        let groups = pieces.len().div_ceil(options.threads.max(1)) as u64;
+        plain.append(&round, options.threads, options.synced)?;
+        let groups = round.len().div_ceil(options.threads.max(1)) as u64;
         same_bytes.append_filler(written, groups, options.synced)?;
     }
     totals.counts = counters.snapshot() - start;
@@ -191,24 +199,21 @@ fn rounds(options: &LoadOptions) -> impl Iterator<Item = (u64, u64)> {
         .map(move |first| (first, round_records.min(records - first)))
 }
 
-fn engine_round(
-    options: &LoadOptions,
-    target: &dyn Target,
-    round: &[Batch],
-    totals: &mut Totals,
-) -> Result<()> {
+fn engine_round(target: &dyn Target, round: &[Batch], totals: &mut Totals) -> Result<()> {
     let bytes: u64 = round.iter().map(|batch| batch.bytes().len() as u64).sum();
     reset_peak_resident();
     let start = Instant::now();
-    let latency = commit_all(target, round, options.threads)?;
+    commit_all(target, round, &mut totals.latencies)?;
     let committed = start.elapsed();
-    let before_bytes = exact_resident_bytes();
+    totals.look(target);
     let start = Instant::now();
     target.settle()?;
     totals.elapsed += committed + start.elapsed();
-    let resident_bytes = exact_resident_bytes().max(before_bytes);
-    totals.resident_bytes = totals.resident_bytes.max(resident_bytes);
-    totals.latency.add(latency)?;
+    totals.look(target);
+    for latency in &mut totals.latencies {
+        totals.latency.add(&*latency)?;
+        latency.reset();
+    }
     totals.commits += round.len() as u64;
     totals.user_bytes += bytes;
     totals.peak_resident_bytes = totals.peak_resident_bytes.max(peak_resident_bytes());
@@ -216,30 +221,33 @@ fn engine_round(
     Ok(())
 }
 
-/// Commits the batches from several threads, each taking every n-th one.
-fn commit_all(target: &dyn Target, round: &[Batch], threads: usize) -> Result<Histogram<u64>> {
-    let threads = threads.max(1);
-    let commit = |first: usize| -> Result<Histogram<u64>> {
-        let mut latency = new_small_histogram()?;
+/// Commits the batches from a thread for each histogram, each taking every n-th one.
+fn commit_all(
+    target: &dyn Target,
+    round: &[Batch],
+    latencies: &mut [Histogram<u64>],
+) -> Result<()> {
+    let threads = latencies.len();
+    let commit = |first: usize, latency: &mut Histogram<u64>| -> Result<()> {
         for batch in round.iter().skip(first).step_by(threads) {
             let start = Instant::now();
             target.write_batch(batch)?;
             latency.record(start.elapsed().as_nanos() as u64)?;
         }
-        Ok(latency)
+        Ok(())
     };
-    if threads == 1 {
-        return commit(0);
+    if let [latency] = latencies {
+        return commit(0, latency);
     }
     std::thread::scope(|scope| {
-        let running: Vec<_> = (0..threads)
-            .map(|first| scope.spawn(move || commit(first)))
+        let each = latencies.iter_mut().enumerate();
+        let running: Vec<_> = each
+            .map(|(first, latency)| scope.spawn(move || commit(first, latency)))
             .collect();
-        let mut all = new_small_histogram()?;
         for thread in running {
-            all.add(thread.join().map_err(|_| anyhow!("a writer panicked"))??)?;
+            thread.join().map_err(|_| anyhow!("a writer panicked"))??;
         }
-        Ok(all)
+        Ok(())
     })
 }
 
@@ -282,6 +290,8 @@ fn row_of(
         harness_bytes: totals.harness_bytes,
         filter_bytes: facts.filter_bytes,
         fence_bytes: facts.fence_bytes,
+        peak_filter_bytes: totals.at_peak.filter_bytes,
+        peak_fence_bytes: totals.at_peak.fence_bytes,
         write_region_bytes: facts.write_region_bytes,
         stalls: facts.stalls,
         busy: facts.busy,
@@ -311,8 +321,10 @@ fn reopen(row: &mut LoadRow, env: Env, counters: &Arc<Counters>, open: Open<'_>)
 }
 
 impl Totals {
-    fn new() -> Result<Self> {
+    fn new(threads: usize) -> Result<Self> {
+        let latencies = (0..threads.max(1)).map(|_| new_small_histogram());
         Ok(Self {
+            latencies: latencies.collect::<Result<_>>()?,
             elapsed: Duration::ZERO,
             commits: 0,
             user_bytes: 0,
@@ -320,8 +332,18 @@ impl Totals {
             counts: Counts::default(),
             peak_resident_bytes: 0,
             resident_bytes: 0,
+            at_peak: Facts::default(),
             harness_bytes: 0,
         })
+    }
+
+    /// Keeps what is resident, if it is the most so far, and what the store has of it in filters and fences.
+    fn look(&mut self, target: &dyn Target) {
+        let resident_bytes = exact_resident_bytes();
+        if resident_bytes > self.resident_bytes {
+            self.resident_bytes = resident_bytes;
+            self.at_peak = target.facts();
+        }
     }
 }
 
@@ -360,7 +382,8 @@ pub fn compare_peaks(rows: &mut [LoadRow]) {
     for row in others {
         let more = |of: fn(&LoadRow) -> u64| of(row).saturating_sub(of(first));
         let fixed = more(|row| row.segments) * SEGMENT_BYTES_ALLOWED;
-        let allowed = more(|row| row.filter_bytes) + more(|row| row.fence_bytes) + fixed;
+        let filters = more(|row| row.peak_filter_bytes);
+        let allowed = filters + more(|row| row.peak_fence_bytes) + fixed;
         let growth = more(|row| row.resident_bytes);
         row.peak_growth_allowed_bytes = allowed;
         row.peak_growth_bytes = growth;

@@ -303,14 +303,15 @@ impl Workload {
 
 impl Workload {
     /// Each row in a process of its own: its memory is then that of its run, without the holes that the
-    /// runs before it left.
+    /// runs before it left. And all at the same addresses, where the system can: how many pages of the
+    /// program and its libraries are resident depends on them by up to 220 KiB, whatever is done.
     fn measure_apart(&self) -> Result<Vec<load::LoadRow>> {
         let mut all = Vec::new();
         let workplace = Workplace::of(self.directory.as_deref())?;
         std::fs::create_dir_all(workplace.path())?;
         for row in 0..self.segments.len() {
             let json = workplace.path().join(format!("row-{row}.json"));
-            let status = std::process::Command::new(std::env::current_exe()?)
+            let status = at_fixed_addresses(&std::env::current_exe()?)
                 .args(std::env::args_os().skip(1))
                 .arg("--directory")
                 .arg(workplace.path())
@@ -326,6 +327,21 @@ impl Workload {
             )?);
         }
         Ok(all)
+    }
+}
+
+/// A command that runs a program without random addresses, if the system lets us choose; else as it is.
+fn at_fixed_addresses(program: &Path) -> std::process::Command {
+    use std::process::Command;
+    let fixed = |program: &Path| {
+        let mut command = Command::new("setarch");
+        command.arg("-R").arg(program);
+        command
+    };
+    let tried = fixed(Path::new("true")).output();
+    match tried.is_ok_and(|tried| tried.status.success()) {
+        true => fixed(program),
+        false => Command::new(program),
     }
 }
 

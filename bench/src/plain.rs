@@ -46,13 +46,18 @@ impl Plain {
 
     /// Limit 1: appends the pieces, with a barrier after each `group` of them if `synced`, and one at
     /// the end in any case.
-    pub fn append(&mut self, pieces: &[&[u8]], group: usize, synced: bool) -> Result<()> {
-        let length = pieces.iter().map(|piece| piece.len() as u64).sum();
+    pub fn append(
+        &mut self,
+        pieces: &[impl AsRef<[u8]>],
+        group: usize,
+        synced: bool,
+    ) -> Result<()> {
+        let length = pieces.iter().map(|piece| piece.as_ref().len() as u64).sum();
         self.in_file(length, |file, latency| {
             let mut offset = 0;
             for pieces in pieces.chunks(group.max(1)) {
                 let start = Instant::now();
-                for piece in pieces {
+                for piece in pieces.iter().map(AsRef::as_ref) {
                     io::write_all_at(file, piece, offset)?;
                     offset += piece.len() as u64;
                 }

@@ -18,7 +18,7 @@
 
 use crate::engine::Engine;
 use crate::engine::residency::Residency;
-use crate::engine::version::{Run, Version};
+use crate::engine::version::{Run, Version, rounded};
 use crate::filter::simd::{self, BlockTests};
 use crate::filter::{ResidentFilter, block::remix};
 use crate::segment::Filtered;
@@ -96,8 +96,8 @@ impl Lane {
         let runs = runs.get(..RUNS_MAX).unwrap_or(runs);
         let parts = runs.iter().map(|run| run.parts().len()).sum();
         let mut lane = Self {
-            runs: Vec::with_capacity(runs.len()),
-            filters: Vec::with_capacity(parts),
+            runs: Vec::with_capacity(rounded(runs.len())),
+            filters: Vec::with_capacity(rounded(parts)),
         };
         for run in runs {
             lane.runs.push(Slots {

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::iter::Peekable;
 
 use crate::engine::fold::filter_bits_of;
-use crate::engine::version::{Part, Run, Version};
+use crate::engine::version::{Part, Run, Version, rounded};
 use crate::env::PressureLevel;
 use crate::filter::planner::{self, Choice, FALSE_PPM, Unit, choice_of};
 use crate::filter::{FilterPolicy, ResidentFilter};
@@ -394,7 +394,7 @@ impl Residency {
     /// The parts of a version, newest first, and what the planner wants to know of them.
     fn units(&self, version: &Version) -> (Vec<Part>, Vec<Unit>) {
         let count = version.runs.iter().flatten().map(|run| run.parts().len());
-        let count = count.sum();
+        let count = rounded(count.sum());
         let (mut parts, mut units) = (Vec::with_capacity(count), Vec::with_capacity(count));
         let [first, second] = version.runs.each_ref();
         let (mut first, mut second) = (of_kind(first).peekable(), of_kind(second).peekable());

@@ -254,14 +254,39 @@ impl Generation {
     }
 }
 
+/// Runs by which the room of lists of them grows.
+const RUNS_STEP: usize = 32;
+
+/// The room that a list of so many runs, or of something for each, is made with. Each version has its own and
+/// each may have another length: lists that are just long enough are of a new size again and again, and an
+/// allocator keeps some of each size.
+pub(crate) fn rounded(runs: usize) -> usize {
+    runs.next_multiple_of(RUNS_STEP)
+}
+
 /// What a reader sees.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Version {
     /// Newest first.
     pub generations: Vec<Arc<Generation>>,
     pub runs: Runs,
     /// Counts changes of the runs: versions with the same one have the same.
     pub runs_stamp: u64,
+}
+
+impl Clone for Version {
+    fn clone(&self) -> Self {
+        let runs = self.runs.each_ref().map(|runs| {
+            let mut copy = Vec::with_capacity(rounded(runs.len()));
+            copy.extend_from_slice(runs);
+            copy
+        });
+        Self {
+            generations: self.generations.clone(),
+            runs,
+            runs_stamp: self.runs_stamp,
+        }
+    }
 }
 
 impl Version {
@@ -276,15 +301,14 @@ impl Version {
     pub fn with_installed(&self, generation: &Arc<Generation>) -> Self {
         let mut generations = self.generations.clone();
         generations.retain(|other| !Arc::ptr_eq(other, generation));
-        // New lists of just the right length: these are the longest that a store has.
         let runs = KeyspaceKind::ALL.map(|kind| {
-            let new = generation.runs().iter().filter(|run| run.kind() == kind);
-            let mut new: Vec<_> = new.cloned().collect();
-            new.reverse();
+            let new = generation.runs().iter().rev();
+            let new = new.filter(|run| run.kind() == kind);
             let old = &self.runs[usize::from(kind.code())];
-            new.reserve_exact(old.len());
-            new.extend_from_slice(old);
-            new
+            let mut all = Vec::with_capacity(rounded(new.clone().count() + old.len()));
+            all.extend(new.cloned());
+            all.extend_from_slice(old);
+            all
         });
         Self {
             generations,

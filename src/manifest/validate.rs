@@ -28,7 +28,7 @@ const RECORD_BYTES_MIN: u64 = 32;
 const FILE_BYTES_MAX: u64 = 1 << 48;
 
 /// Places for segments that are made at least when the list is full.
-const SEGMENTS_RESERVED: usize = 8;
+const SEGMENTS_RESERVED: usize = 64;
 
 /// How an applied edit is taken back.
 #[derive(Debug)]

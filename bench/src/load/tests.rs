@@ -107,8 +107,8 @@ fn peaks_are_compared_with_the_first() {
     let row = |segments, peak| LoadRow {
         segments,
         resident_bytes: peak,
-        filter_bytes: segments * 1_000,
-        fence_bytes: segments * 4,
+        peak_filter_bytes: segments * 1_000,
+        peak_fence_bytes: segments * 4,
         ..LoadRow::default()
     };
     let mut rows = vec![row(100, 5_000_000), row(400, 5_400_000)];
