@@ -199,3 +199,95 @@ fn with_twice_the_floor_all_takes_hardly_more_steps() {
     );
     assert!(worst <= 1.5, "{worst}");
 }
+
+/// What writers met who went ahead of the jobs.
+#[derive(Clone, Copy, Debug)]
+struct Outrun {
+    /// Rounds in which a `write` waited or helped.
+    stalls: u64,
+    /// Times that `try_write` was refused: the caller ran one job and tried again.
+    busy: u64,
+}
+
+/// Writes the same commits, in turns by `write` and by `try_write`. Nobody else runs more than one job after
+/// every fourth write, which is less than the writes need.
+fn outrun(options: Options, jobs: u64, events: Option<u64>) -> Outrun {
+    let pressure = Arc::new(SetPressure::new());
+    let clock = Arc::new(ManualClock::new());
+    let env = Env {
+        pressure: pressure.clone(),
+        clock: clock.clone(),
+        ..Env::in_memory()
+    };
+    let store = open(&env, options);
+    let map = mutable(&store, "map");
+    let mut turns = Random(jobs);
+    let mut weather = events.map(Random);
+    let mut busy = 0;
+    for number in 0..4 * WRITES {
+        if let Some(random) = &mut weather {
+            event(random, &store, &pressure, &clock);
+        }
+        let key = (number % 50).to_be_bytes();
+        let value = vec![number as u8; (number as usize * 37) % 1500];
+        if number % 2 == 0 {
+            let written = store.write(one_put(&map, &key, &value), Durability::Buffered);
+            written.expect("writes");
+        } else {
+            while let Err(error) =
+                store.try_write(one_put(&map, &key, &value), Durability::Buffered)
+            {
+                assert!(matches!(error.kind(), ErrorKind::Busy { .. }), "{error}");
+                busy += 1;
+                run_one(&store, 16);
+            }
+        }
+        if turns.below(4) == 0 {
+            run_one(&store, 1 + turns.below(16) as u32);
+        }
+    }
+    Outrun {
+        stalls: store.stats().stalls,
+        busy,
+    }
+}
+
+/// Runs a step of the first job that may make room.
+fn run_one(store: &Store, quantum: u32) {
+    // Filters follow the level by steps of their own, which are in nobody's place.
+    let _ = store.run(Job::LoadFilter, 4).expect("runs");
+    let jobs = store.runnable();
+    if let Some(job) = jobs.iter().find(|job| **job != Job::LoadFilter) {
+        store.run(*job, quantum).expect("runs");
+    }
+}
+
+/// At twice the floor, with writers who stall without any pressure, too: the worst schedule has hardly more
+/// stalls and refusals than the run of the same jobs without events.
+#[test]
+fn with_twice_the_floor_writers_who_outrun_the_jobs_wait_hardly_more() {
+    let region_bytes = 2 * floor(1024);
+    let (mut stalls, mut busy) = ((0.0f64, 0, 0), (0.0f64, 0, 0));
+    let (mut least_stalls, mut least_busy) = (u64::MAX, u64::MAX);
+    for schedule in 0..SCHEDULES {
+        let calm = outrun(options(region_bytes, 1024), schedule, None);
+        let pressed = outrun(options(region_bytes, 1024), schedule, Some(schedule));
+        least_stalls = least_stalls.min(calm.stalls);
+        least_busy = least_busy.min(calm.busy);
+        let worse = |worst: &mut (f64, u64, u64), pressed: u64, calm: u64| {
+            let ratio = pressed as f64 / calm as f64;
+            if ratio > worst.0 {
+                *worst = (ratio, calm, pressed);
+            }
+        };
+        worse(&mut stalls, pressed.stalls, calm.stalls);
+        worse(&mut busy, pressed.busy, calm.busy);
+    }
+    println!(
+        "{SCHEDULES} schedules, without events at least {least_stalls} stalls and {least_busy} refusals; the \
+         worst (times, without, with events): stalls {stalls:?}, refusals {busy:?}"
+    );
+    assert!(least_stalls >= 10 && least_busy >= 10, "it does stall");
+    assert!(stalls.0 <= 1.5, "{stalls:?}");
+    assert!(busy.0 <= 1.5, "{busy:?}");
+}
