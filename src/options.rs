@@ -208,7 +208,10 @@ impl Options {
         batch_records_max: u32 => |o, v| o.batch_records_max = Some(v);
         /// The most bytes of a batch, as its log frame. Default: `seal_bytes`.
         batch_bytes_max: u64 => |o, v| o.batch_bytes_max = Some(v);
-        /// How many generations snapshots may keep in memory beside the two that always fit.
+        /// How many generations snapshots and iterators may keep in memory beside the two that always fit.
+        ///
+        /// Those two may be kept, too: no generation is opened while more than this and one are kept, but the
+        /// open one can be, and is one more when it is sealed. So at most this and two are ever kept.
         pinned_generations_max: u32 => |o, v| o.pinned_generations_max = v;
         /// How many sealed generations may wait for the flush. Default: 1.
         queue_slots: u32 => |o, v| o.queue_slots = v;

@@ -226,6 +226,39 @@ fn a_shadowed_generation_stays_until_its_pin_goes() {
     assert_eq!((audit.lingering.len(), audit.memory.pinned_bytes), (0, 0));
 }
 
+/// The pinned ones, the one that was sealed last, and the one that was open when there were so many.
+#[test]
+fn pins_keep_two_generations_more_than_the_option_says_and_no_third() {
+    for most in 0..4 {
+        let store = open(&Env::in_memory(), small().pinned_generations_max(most));
+        let map = mutable(&store, "map");
+        let mut snapshots = Vec::new();
+        let kind = loop {
+            if let Err(error) = store.try_write(one_put(&map, b"k", b"old"), Buffered) {
+                break error.kind().clone();
+            }
+            snapshots.push(store.snapshot().expect("a snapshot"));
+            // In the same generation, so that it keeps the version that the snapshot sees.
+            store
+                .try_write(one_put(&map, b"k", b"new"), Buffered)
+                .expect("writes");
+            store.seal().expect("seals");
+            store.drain().expect("drains");
+        };
+        assert!(
+            matches!(
+                kind,
+                ErrorKind::Busy {
+                    pinned_by: Some(_),
+                    ..
+                }
+            ),
+            "{kind:?}"
+        );
+        assert_eq!(store.audit().lingering.len(), most as usize + 2);
+    }
+}
+
 #[test]
 fn pinned_memory_is_bounded_and_busy_names_the_pin() {
     let clock = Arc::new(ManualClock::new());

@@ -27,6 +27,8 @@ pub(crate) mod filter_set;
 pub(crate) mod flush;
 pub(crate) mod fold;
 mod fold_job;
+mod frame;
+mod generations;
 pub(crate) mod jobs;
 #[cfg(all(test, loom))]
 mod loom_tests;

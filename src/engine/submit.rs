@@ -6,19 +6,19 @@
 //! have to look at has left memory, submit starts over; from the third time on it holds retirement off,
 //! so that it ends. Who may take memory while others wait for it is `waiting`'s affair.
 
-use crate::batch::{Batch, Expected, Limits, Prepared, PreparedOp};
+use crate::batch::{Batch, Limits, Prepared};
 use crate::engine::commit::{CommitFrame, Queued};
+use crate::engine::frame::Frame;
+use crate::engine::generations::Fresh;
 use crate::engine::read::{Hit, Reach};
 use crate::engine::scratch::Scratch;
-use crate::engine::states;
 use crate::engine::ticket::TicketState;
-use crate::engine::version::Generation;
-use crate::engine::waiting::{Denied, StallCause};
+use crate::engine::waiting::Denied;
 use crate::engine::{CommitState, Engine, OpenGeneration};
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::{FRAME_HEADER_BYTES, record};
+use crate::log::record;
 use crate::memory::{Owner, Permit};
-use crate::memtable::{BatchShape, Detached, Memtable, MemtableWriter, Op, Refusal};
+use crate::memtable::{BatchShape, Detached, Memtable, Refusal};
 use crate::options::Durability;
 use crate::sync::{Arc, MutexGuard, Ordering};
 use crate::types::{RecordKind, Sequence, emptied};
@@ -54,7 +54,7 @@ impl Asked {
 pub(crate) struct Verdict {
     /// 0 when the key was never written.
     sequence: Sequence,
-    outcome: Outcome,
+    pub(super) outcome: Outcome,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +131,11 @@ impl Engine {
                 hold = Some(Hold::take(self));
             }
             let check = self.first_look(prepared, std::mem::take(&mut scratch.verdicts))?;
-            let frame = Frame::of(prepared, &check, emptied(std::mem::take(&mut scratch.ops)));
+            let frame = Frame::of(
+                prepared,
+                &check.verdicts,
+                emptied(std::mem::take(&mut scratch.ops)),
+            );
             let enqueued = self.encode_outside(&frame, asked).map(|detached| {
                 let large = detached.is_some();
                 let memories = &mut scratch.memories;
@@ -195,7 +199,7 @@ impl Engine {
         }
     }
 
-    fn check_accepting(&self, commit: &CommitState) -> Result<()> {
+    pub(super) fn check_accepting(&self, commit: &CommitState) -> Result<()> {
         if commit.closing {
             return Err(Error::new(
                 ErrorKind::Closed,
@@ -442,112 +446,6 @@ impl Engine {
             .map_err(|shortage| self.short_of_memory(shortage.needed, shortage.free))
     }
 
-    fn fits(&self, open: &OpenGeneration, records: u64, bytes: u64) -> bool {
-        open.records == 0
-            || (open.records + records <= u64::from(self.settings.seal_records)
-                && open.bytes + bytes <= self.sizes.seal_bytes)
-    }
-
-    pub fn is_full(&self, open: Option<&OpenGeneration>) -> bool {
-        open.is_some_and(|open| {
-            open.records >= u64::from(self.settings.seal_records)
-                || open.bytes >= self.sizes.seal_bytes
-        })
-    }
-
-    /// Ends the open generation behind everything queued so far.
-    pub fn seal_open(&self, commit: &mut CommitState) {
-        if let Some(open) = commit.open.take() {
-            commit
-                .queue
-                .push_back(Queued::Seal(states::Sealed::new(open)));
-        }
-    }
-
-    /// `seal()`: an empty generation stays open. The ticket resolves when the seal is in the log. The
-    /// caller waits for it.
-    pub fn submit_seal(&self) -> Result<Arc<TicketState>> {
-        self.check_writable("seal")?;
-        let mut commit = self.commit.lock();
-        self.check_accepting(&commit)?;
-        if commit.open.as_ref().is_some_and(|open| open.records > 0) {
-            self.seal_open(&mut commit);
-        }
-        let needs = commit.issued;
-        let ticket = TicketState::attended();
-        commit.queue.push_back(Queued::Barrier {
-            needs,
-            outcome: Ok(needs),
-            synced: false,
-            ticket: ticket.clone(),
-        });
-        Ok(ticket)
-    }
-
-    /// Takes memory and a spare log for a generation that begins with a frame of so many bytes; nothing is
-    /// visible yet.
-    fn prepare_generation(&self, commit: &mut CommitState, frame_bytes: u64) -> Submitted<Fresh> {
-        let options = self.memtable_options(commit.next_generation);
-        let base_bytes = Memtable::base_bytes(&self.region, &options);
-        let needed = base_bytes + frame_bytes;
-        self.check_pins(commit, needed)?;
-        if commit.spares.is_empty() {
-            return Err(match &commit.spare_failure {
-                Some(error) => Denied {
-                    error: error.clone(),
-                    cause: (*error.kind() == ErrorKind::NoSpace).then_some(StallCause::SpareLog),
-                },
-                None => self.no_log(needed),
-            });
-        }
-        let mut permit = self
-            .region
-            .try_acquire(base_bytes, Owner::Open)
-            .map_err(|shortage| self.short_of_memory(shortage.needed, shortage.free))?;
-        let (memory, writer) = Memtable::create(&options, &mut permit).map_err(refused)?;
-        let Some(spare) = commit.spares.pop_front() else {
-            return Err(self.no_log(needed));
-        };
-        Ok(Fresh {
-            memory,
-            writer,
-            spare,
-        })
-    }
-
-    fn abandon_generation(&self, commit: &mut CommitState, fresh: Option<Fresh>) {
-        if let Some(fresh) = fresh {
-            commit.spares.push_front(fresh.spare);
-        }
-    }
-
-    fn enter_generation(&self, commit: &mut CommitState, fresh: Fresh) {
-        self.seal_open(commit);
-        let Fresh {
-            memory,
-            writer,
-            spare,
-        } = fresh;
-        let handle = Arc::new(Generation::new(
-            commit.next_generation,
-            spare.number,
-            commit.issued,
-            memory.clone(),
-        ));
-        commit.next_generation += 1;
-        commit.queue.push_back(Queued::Rotate(spare));
-        commit.open = Some(OpenGeneration {
-            handle: handle.clone(),
-            memory,
-            writer,
-            records: 0,
-            bytes: 0,
-        });
-        let registry = self.registry.lock();
-        let version = self.version.load().with_generation(handle);
-        self.set_version(&registry, version);
-    }
-
     /// A ticket without a frame: resolves once `needs` is published, and durable if asked.
     fn barrier(
         &self,
@@ -573,15 +471,8 @@ impl Engine {
     }
 }
 
-/// The parts of a generation about to be opened.
-struct Fresh {
-    memory: Arc<Memtable>,
-    writer: MemtableWriter,
-    spare: crate::engine::SpareLog,
-}
-
 /// A refusal that the limits, checked before, should have excluded.
-fn refused(refusal: Refusal) -> Error {
+pub(super) fn refused(refusal: Refusal) -> Error {
     Error::invalid("submit", refusal.to_string())
 }
 
@@ -594,61 +485,5 @@ fn verdict_of(hit: &Hit<'_>, expected: &[u8]) -> Verdict {
     Verdict {
         sequence: hit.sequence,
         outcome,
-    }
-}
-
-/// What will be written: the operations that are no no-ops, with length and checksum of the payload.
-struct Frame<'p, 'a> {
-    ops: Vec<Op<'p>>,
-    payload_len: u64,
-    payload_crc: u32,
-    _batch: std::marker::PhantomData<&'a ()>,
-}
-
-impl<'p, 'a> Frame<'p, 'a> {
-    /// The frame, its operations in an empty list.
-    fn of(prepared: &'p Prepared<'a>, check: &Check, mut ops: Vec<Op<'p>>) -> Self {
-        let written = |op: &&'p PreparedOp<'a>, verdict: &Verdict| {
-            !(matches!(op.expected, Some(Expected::Own)) && verdict.outcome == Outcome::Same)
-        };
-        ops.reserve(prepared.ops.len());
-        let (mut payload_len, mut payload_crc) = (0, 0);
-        for (op, verdict) in prepared.ops.iter().zip(&check.verdicts) {
-            if !written(&op, verdict) {
-                continue;
-            }
-            let value = op.value_bytes();
-            let header = record::encode_header(
-                op.record_kind(),
-                op.keyspace,
-                op.key.len() as u16,
-                value.len() as u32,
-            );
-            let unpadded = header.len() + op.key.len() + value.len();
-            let padded = record::encoded_len(op.key.len(), value.len());
-            payload_crc = crc32c::crc32c_append(payload_crc, &header);
-            payload_crc = crc32c::crc32c_append(payload_crc, &op.key);
-            payload_crc = crc32c::crc32c_append(payload_crc, value);
-            payload_crc = crc32c::crc32c_append(payload_crc, &[0; 8][..padded - unpadded]);
-            payload_len += padded as u64;
-            let (keyspace, kind, hash) = (op.keyspace, op.record_kind(), op.hash);
-            ops.push(Op {
-                keyspace,
-                kind,
-                key: &op.key,
-                value,
-                hash,
-            });
-        }
-        Self {
-            ops,
-            payload_len,
-            payload_crc,
-            _batch: std::marker::PhantomData,
-        }
-    }
-
-    fn frame_bytes(&self) -> u64 {
-        self.payload_len + FRAME_HEADER_BYTES as u64
     }
 }
