@@ -203,8 +203,12 @@ impl Subject for SimStore {
             .queue_slots(1 + c.below(Purpose::Swarm, 3))
             .pinned_generations_max(c.below(Purpose::Swarm, 4))
             .descriptors_max(*c.pick(Purpose::Swarm, &[0, 16, 4, 2, 0, 16]))
-            .block_records(*c.pick(Purpose::Swarm, &[8, 2, 64]))
-            .output_buffer_bytes(*c.pick(Purpose::Swarm, &[512, 256, 4096]))
+            .block_records(*c.pick(Purpose::Swarm, &[8, 2, 64]));
+        let output_buffer_bytes = *c.pick(Purpose::Swarm, &[512, 256, 4096]);
+        options = options
+            .output_buffer_bytes(output_buffer_bytes)
+            // No draw of its own, which would shift all that are behind it.
+            .cold_reads_ahead(output_buffer_bytes == 256)
             .cursor_buffer_bytes(*c.pick(Purpose::Swarm, &[512, 256, 4096]))
             .key_fence_bytes(*c.pick(Purpose::Swarm, &[128, 64, 1024]))
             .manifest_roll_bytes(*c.pick(Purpose::Swarm, &[2048, 256, 8192]))

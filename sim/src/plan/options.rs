@@ -41,6 +41,7 @@ pub fn set(options: Options, name: &str, value: &str, machine: &Machine) -> Resu
         "read_mode" if value == "Mmap" => options.read_mode(ReadMode::Mmap),
         "read_mode" if value == "Pread" => options.read_mode(ReadMode::Pread),
         "mappings_max" => options.mappings_max(small()?),
+        "cold_reads_ahead" => options.cold_reads_ahead(flag()?),
         "hash_bits" => options.hash_bits(
             u8::try_from(number()?).map_err(|_| Wrong::Text("hash_bits is too large".into()))?,
         ),
@@ -125,6 +126,7 @@ mod tests {
         let options = Options::tiny()
             .queue_slots(3)
             .read_mode(ReadMode::Mmap)
+            .cold_reads_ahead(true)
             .retry_delay(Duration::from_secs(7))
             .filter_policy(FilterPolicy::None)
             .fold(Fold::Runs(5));
