@@ -490,7 +490,7 @@ impl Engine {
         {
             let mut registry = self.registry.lock();
             let version = self.version.load().with_installed(&handle);
-            self.set_version(&registry, version);
+            self.set_version(&registry, Arc::new(version));
             registry.lingering.push(handle.clone());
         }
         {
@@ -508,6 +508,7 @@ impl Engine {
             .lock()
             .unlinks
             .push_back(FileName::log(handle.log_number));
+        self.fill_blanks();
         generation.flushed()
     }
 
@@ -529,12 +530,14 @@ impl Engine {
                 kept.push(flushed);
                 continue;
             }
-            let handle = flushed.retire();
+            let (memory, handle) = flushed.retire();
             registry
                 .lingering
                 .retain(|other| !Arc::ptr_eq(other, &handle));
             self.retired_through
                 .fetch_max(handle.last_sequence(), Ordering::AcqRel);
+            drop(registry);
+            self.keep_retired(memory, handle);
             retired = true;
         }
         slot.flushed = kept;

@@ -505,7 +505,7 @@ impl Engine {
             let version = self.version.load().with_folded(&choice.replaced, run);
             debug_assert!(version.is_some(), "only folds replace runs");
             if let Some(version) = version {
-                self.set_version(&registry, version);
+                self.set_version(&registry, Arc::new(version));
             }
         }
         {

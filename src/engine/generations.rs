@@ -84,7 +84,8 @@ impl Engine {
             .region
             .try_acquire(base_bytes, Owner::Open)
             .map_err(|shortage| self.short_of_memory(shortage.needed, shortage.free))?;
-        let (memory, writer) = Memtable::create(&options, &mut permit).map_err(refused)?;
+        let (memory, writer) =
+            Memtable::create_in(self.blank_memtable(), &options, &mut permit).map_err(refused)?;
         let Some(spare) = commit.spares.pop_front() else {
             return Err(self.no_log(needed));
         };
@@ -108,12 +109,17 @@ impl Engine {
             writer,
             spare,
         } = fresh;
-        let handle = Arc::new(Generation::new(
+        let new = Generation::new(
             commit.next_generation,
             spare.number,
             commit.issued,
             memory.clone(),
-        ));
+        );
+        let mut handle = self.blank_generation();
+        match Arc::get_mut(&mut handle) {
+            Some(blank) => *blank = new,
+            None => handle = Arc::new(new),
+        }
         commit.next_generation += 1;
         commit.queue.push_back(Queued::Rotate(spare));
         commit.open = Some(OpenGeneration {
@@ -124,7 +130,8 @@ impl Engine {
             bytes: 0,
         });
         let registry = self.registry.lock();
-        let version = self.version.load().with_generation(handle);
+        let blank = self.blank_version();
+        let version = self.version.load().with_generation(handle, blank);
         self.set_version(&registry, version);
     }
 }

@@ -14,8 +14,9 @@
 //! Poison: the first failed log or manifest write or sync, and the first failed directory sync, is kept;
 //! from then on nothing is written, installed or unlinked, and every write answers with it.
 
+pub(crate) mod blanks;
 pub(crate) mod check;
-pub(crate) mod close;
+mod close;
 mod cold;
 pub(crate) mod commit;
 #[cfg(test)]
@@ -66,6 +67,7 @@ use crate::sync::{Arc, ArcSwap, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering
 use crate::types::{Hasher, KeyspaceId, KeyspaceKind, Sequence};
 use crate::window::Window;
 
+use blanks::Blanks;
 use commit::{Leader, Queued};
 use counters::Counters;
 use filter_job::FilterSlot;
@@ -187,6 +189,8 @@ pub(crate) struct Engine {
     pub pressure: PressureState,
     /// Memory that writes use again.
     pub scratch: ScratchPool,
+    /// Memory that generations use again.
+    pub blanks: Blanks,
     pub lock: Mutex<Option<Box<dyn LockGuard>>>,
     /// Held for reading by every job's quantum: closing waits for it.
     pub gate: RwLock<()>,
@@ -263,11 +267,6 @@ impl Engine {
 
     pub fn keyspace_kind(&self, keyspace: KeyspaceId) -> KeyspaceKind {
         keyspace.kind().unwrap_or(KeyspaceKind::Mutable)
-    }
-
-    /// Swaps the version. The caller holds the registry lock, which orders all changes.
-    pub fn set_version(&self, _registry: &Registry, version: Version) {
-        self.version.store(Arc::new(version));
     }
 }
 

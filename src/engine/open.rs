@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use crate::engine::blanks::Blanks;
 use crate::engine::commit::Leader;
 use crate::engine::counters::Counters;
 use crate::engine::filter_job::FilterSlot;
@@ -22,12 +23,13 @@ use crate::engine::filter_set::FilterSet;
 use crate::engine::flush::FlushSlot;
 use crate::engine::fold::FoldSlot;
 use crate::engine::jobs::{Maintenance, WorkSignal};
+use crate::engine::memtable_options;
 use crate::engine::pressure::PressureState;
 use crate::engine::recovery::Recovered;
 use crate::engine::registry::Registry;
 use crate::engine::residency::{FILTER_BITS_RESIDENT, Residency};
 use crate::engine::scratch::ScratchPool;
-use crate::engine::version::{Run, Version};
+use crate::engine::version::{Run, Runs, Version};
 use crate::engine::{CommitState, Engine, Sizes, sizes};
 use crate::env::{
     Env, FileKind, FileName, IoErrorKind, Listing, LockGuard, LockMode, OpenMode, io,
@@ -36,6 +38,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log;
 use crate::manifest::{self, LogEntry, ManifestState, ManifestWriter};
 use crate::memory::{Owner, Region};
+use crate::memtable::Memtable;
 use crate::options::{ReadMode, Settings};
 use crate::segment::{FileTable, PackedMeta, Segment, SegmentParameters};
 use crate::stats::OpenReport;
@@ -121,6 +124,8 @@ impl Engine {
         let version = version_of(state, &hasher)?;
         let region = Region::new(settings.write_region_bytes, settings.chunk_bytes);
         let scratch = region.try_acquire(sizes.scratch_bytes, Owner::Scratch).ok();
+        let memtables = memtable_options(&settings, &hasher, 0);
+        let blank_bytes = Memtable::blank_bytes(&region, &memtables);
         let limit = match settings.descriptors_max {
             0 => env.vfs.descriptor_limit() / 4 * 3,
             most => u64::from(most),
@@ -194,6 +199,7 @@ impl Engine {
             work: Arc::new(WorkSignal::default()),
             pressure: PressureState::default(),
             scratch: ScratchPool::new(settings.write_region_bytes),
+            blanks: Blanks::new(settings.queue_slots, blank_bytes),
             counters: Counters::default(),
             lock: Mutex::new(Some(lock)),
             gate: RwLock::new(()),
@@ -360,7 +366,8 @@ impl Engine {
             let meta = named.unwrap_or_else(|| output.meta.pack());
             let hasher = self.hasher.clone();
             let segment = Arc::new(Segment::with_tail(meta, hasher, output.tail));
-            let runs = &mut version.runs[usize::from(output.meta.identity.kind.code())];
+            let kind = output.meta.identity.kind.code();
+            let runs = &mut Arc::make_mut(&mut version.runs)[usize::from(kind)];
             let same = |run: &Run| run.segments().iter().any(|other| other.number() == number);
             if let Some(place) = runs.iter().position(same) {
                 runs[place] = Run::of_segment(segment.clone());
@@ -417,14 +424,17 @@ pub(crate) fn named_files(state: &ManifestState) -> impl Iterator<Item = FileNam
 }
 
 fn version_of(state: &ManifestState, hasher: &Arc<Hasher>) -> Result<Version> {
-    let mut version = Version::default();
+    let mut all = Runs::default();
     for kind in KeyspaceKind::ALL {
         let named = manifest::runs::of(state, kind)?;
-        let runs = &mut version.runs[usize::from(kind.code())];
+        let runs = &mut all[usize::from(kind.code())];
         runs.reserve_exact(named.len());
         runs.extend(named.iter().map(|run| Run::of_named(run, kind, hasher)));
     }
-    Ok(version)
+    Ok(Version {
+        runs: Arc::new(all),
+        ..Version::default()
+    })
 }
 
 pub(super) fn list(env: &Env) -> Result<Listing> {

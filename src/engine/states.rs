@@ -90,11 +90,12 @@ impl FlushedGeneration {
         &self.handle
     }
 
-    /// Gives the memory back once its last reader is through.
-    pub fn retire(self) -> Arc<Generation> {
-        if let Some(memory) = self.handle.retire() {
+    /// Takes the memory out, which goes back once its last reader is through.
+    pub fn retire(self) -> (Option<Arc<Memtable>>, Arc<Generation>) {
+        let memory = self.handle.retire();
+        if let Some(memory) = &memory {
             memory.move_to(Owner::Retiring);
         }
-        self.handle
+        (memory, self.handle)
     }
 }

@@ -206,6 +206,19 @@ pub(crate) struct Generation {
     installed: OnceLock<Vec<Run>>,
 }
 
+impl Default for Generation {
+    fn default() -> Self {
+        Self {
+            number: 0,
+            log_number: 0,
+            after_sequence: 0,
+            last_sequence: AtomicU64::new(0),
+            memory: ArcSwapOption::empty(),
+            installed: OnceLock::new(),
+        }
+    }
+}
+
 impl Generation {
     pub fn new(number: u64, log_number: u64, after: Sequence, memory: Arc<Memtable>) -> Self {
         Self {
@@ -269,38 +282,58 @@ pub(crate) fn rounded(runs: usize) -> usize {
 pub(crate) struct Version {
     /// Newest first.
     pub generations: Vec<Arc<Generation>>,
-    pub runs: Runs,
+    /// Shared by the versions between two changes of them.
+    pub runs: Arc<Runs>,
     /// Counts changes of the runs: versions with the same one have the same.
     pub runs_stamp: u64,
 }
 
-impl Clone for Version {
-    fn clone(&self) -> Self {
-        let runs = self.runs.each_ref().map(|runs| {
-            let mut copy = Vec::with_capacity(rounded(runs.len()));
-            copy.extend_from_slice(runs);
-            copy
-        });
-        Self {
-            generations: self.generations.clone(),
-            runs,
-            runs_stamp: self.runs_stamp,
-        }
-    }
-}
+/// Generations that a version made with room has room for.
+const GENERATIONS_ROOM: usize = 8;
 
 impl Version {
-    /// This version with a new open generation.
-    pub fn with_generation(&self, generation: Arc<Generation>) -> Self {
-        let mut next = self.clone();
-        next.generations.insert(0, generation);
-        next
+    /// An empty one with room for what most versions name, and these runs: none.
+    pub fn with_room(no_runs: Arc<Runs>) -> Self {
+        Self {
+            generations: Vec::with_capacity(GENERATIONS_ROOM),
+            runs: no_runs,
+            runs_stamp: 0,
+        }
+    }
+
+    /// Empties it; its room stays.
+    pub fn clear(&mut self, no_runs: Arc<Runs>) {
+        self.generations.clear();
+        self.runs = no_runs;
+    }
+
+    /// This version with a new open generation, in the memory of `blank`.
+    pub fn with_generation(&self, generation: Arc<Generation>, mut blank: Arc<Self>) -> Arc<Self> {
+        let own = generation.clone();
+        let fill = |next: &mut Self| {
+            next.generations.push(own);
+            next.generations.extend_from_slice(&self.generations);
+            next.runs = self.runs.clone();
+            next.runs_stamp = self.runs_stamp;
+        };
+        if let Some(next) = Arc::get_mut(&mut blank) {
+            fill(next);
+            return blank;
+        }
+        let mut next = Self::with_room(self.runs.clone());
+        fill(&mut next);
+        Arc::new(next)
     }
 
     /// This version with the oldest generation replaced by its runs.
     pub fn with_installed(&self, generation: &Arc<Generation>) -> Self {
-        let mut generations = self.generations.clone();
-        generations.retain(|other| !Arc::ptr_eq(other, generation));
+        let mut generations = Vec::with_capacity(GENERATIONS_ROOM.max(self.generations.len()));
+        let others = self.generations.iter();
+        generations.extend(
+            others
+                .filter(|other| !Arc::ptr_eq(other, generation))
+                .cloned(),
+        );
         let runs = KeyspaceKind::ALL.map(|kind| {
             let new = generation.runs().iter().rev();
             let new = new.filter(|run| run.kind() == kind);
@@ -312,7 +345,7 @@ impl Version {
         });
         Self {
             generations,
-            runs,
+            runs: Arc::new(runs),
             runs_stamp: self.runs_stamp + 1,
         }
     }
@@ -320,8 +353,12 @@ impl Version {
     /// This version with the runs `old`, which lie side by side, replaced by `new`. Nothing if one of them
     /// is not in it.
     pub fn with_folded(&self, old: &[Run], new: Run) -> Option<Self> {
-        let mut next = self.clone();
-        let runs = &mut next.runs[usize::from(new.kind().code())];
+        let mut all = self.runs.each_ref().map(|runs| {
+            let mut copy = Vec::with_capacity(rounded(runs.len()));
+            copy.extend_from_slice(runs);
+            copy
+        });
+        let runs = &mut all[usize::from(new.kind().code())];
         let place = runs
             .iter()
             .position(|run| old.first().is_some_and(|old| run.is(old)))?;
@@ -330,8 +367,13 @@ impl Version {
             return None;
         }
         runs.splice(place..place + old.len(), [new]);
-        next.runs_stamp += 1;
-        Some(next)
+        let mut generations = Vec::with_capacity(GENERATIONS_ROOM.max(self.generations.len()));
+        generations.extend_from_slice(&self.generations);
+        Some(Self {
+            generations,
+            runs: Arc::new(all),
+            runs_stamp: self.runs_stamp + 1,
+        })
     }
 
     /// All segments, oldest first by kind.

@@ -178,6 +178,11 @@ impl Region {
         }
     }
 
+    /// A permit of no bytes, which can absorb others.
+    pub fn nothing(&self, owner: Owner) -> Permit {
+        Permit::new(self.clone(), 0, owner, Caller::Write)
+    }
+
     /// The books now.
     pub fn ledger(&self) -> Ledger {
         self.lock().ledger

@@ -84,6 +84,14 @@ pub struct Words<W: Word> {
 }
 
 impl<W: Word> Words<W> {
+    /// No words at all, which the region does not count.
+    pub fn none(region: &Region) -> Self {
+        Self {
+            words: Box::default(),
+            region: region.clone(),
+        }
+    }
+
     /// An array of zeros, `spare` if there is one.
     pub(super) fn new(spare: Option<Box<[W]>>, len: usize, region: Region) -> Self {
         let words = match spare {
@@ -108,6 +116,8 @@ impl<W: Word> Deref for Words<W> {
 impl<W: Word> Drop for Words<W> {
     fn drop(&mut self) {
         let words = std::mem::take(&mut self.words);
-        self.region.put_words(words);
+        if !words.is_empty() {
+            self.region.put_words(words);
+        }
     }
 }

@@ -191,9 +191,53 @@ impl Memtable {
             + u64::from(blocks) * Refs::block_bytes(options.block_records())
     }
 
+    /// A memtable's head and lists, without any bytes of the region.
+    pub fn blank(region: &Region, options: &MemtableOptions) -> Arc<Self> {
+        let block_records = options.block_records();
+        Arc::new(Self {
+            space: Space::new(region),
+            refs: Refs::new(block_records, options.records_max, options.height_seed),
+            probe: Probe::none(region),
+            ordered: Ordered::new(),
+            counts: Counts::default(),
+            chunk_bytes: region.chunk_bytes(),
+            block_records,
+            records_max: options.records_max,
+            permit: Mutex::new(region.nothing(Owner::Retiring)),
+        })
+    }
+
+    /// Heap bytes of a blank one's lists.
+    pub fn blank_bytes(region: &Region, options: &MemtableOptions) -> u64 {
+        Space::bytes_of(region) + Refs::list_bytes(options.block_records(), options.records_max)
+    }
+
+    /// Makes it a blank one again: all buffers and bytes go back to the region. Its lists stay.
+    pub fn clear(&mut self) {
+        let region = self.permit.get_mut().region().clone();
+        self.space.clear();
+        self.refs.clear();
+        self.probe = Probe::none(&region);
+        self.ordered = Ordered::new();
+        self.counts = Counts::default();
+        // Behind all that had buffers.
+        *self.permit.get_mut() = region.nothing(Owner::Retiring);
+    }
+
     /// An empty memtable and its only writer. Takes [`Memtable::base_bytes`] out of the permit and
     /// becomes the `Open` owner's.
     pub fn create(
+        options: &MemtableOptions,
+        permit: &mut Permit,
+    ) -> Result<(Arc<Self>, MemtableWriter), Refusal> {
+        let blank = Self::blank(&permit.region().clone(), options);
+        Self::create_in(blank, options, permit)
+    }
+
+    /// The same in the lists of a blank one, which has no other holder and was made with options that differ
+    /// in the height seed alone; if that is not so, new ones are made.
+    pub fn create_in(
+        mut blank: Arc<Self>,
         options: &MemtableOptions,
         permit: &mut Permit,
     ) -> Result<(Arc<Self>, MemtableWriter), Refusal> {
@@ -211,20 +255,22 @@ impl Memtable {
         let slots = Probe::slots_of(options.records_max);
         let (words, words_part) = own.words(slots).ok_or(refusal)?;
         own.absorb(words_part);
-        let block_records = options.block_records();
-        let memtable = Arc::new(Self {
-            space: Space::new(&region),
-            refs: Refs::new(block_records, options.records_max, options.height_seed),
-            probe: Probe::new(words, options.records_max),
-            ordered: Ordered::new(),
-            counts: Counts::default(),
-            chunk_bytes: region.chunk_bytes(),
-            block_records,
-            records_max: options.records_max,
-            permit: Mutex::new(own),
-        });
-        let writer = MemtableWriter::new(memtable.clone(), &region);
-        Ok((memtable, writer))
+        let alike = (blank.records_max, blank.block_records, blank.chunk_bytes)
+            == (
+                options.records_max,
+                options.block_records(),
+                region.chunk_bytes(),
+            );
+        if !alike || Arc::get_mut(&mut blank).is_none() {
+            blank = Self::blank(&region, options);
+        }
+        if let Some(memtable) = Arc::get_mut(&mut blank) {
+            memtable.refs.set_height_seed(options.height_seed);
+            memtable.probe = Probe::new(words, options.records_max);
+            *memtable.permit.get_mut() = own;
+        }
+        let writer = MemtableWriter::new(blank.clone(), &region);
+        Ok((blank, writer))
     }
 
     /// Lets cursors see a commit. Calls come one after the other, in the order of sequences; the

@@ -18,7 +18,7 @@
 //! one: a key is missed only if its slot was filled after the walk passed.
 
 use super::refs::scramble;
-use crate::memory::Words;
+use crate::memory::{Region, Words};
 use crate::sync::{AtomicU32, Ordering};
 use crate::types::{KeyHash, KeyspaceId};
 
@@ -48,6 +48,11 @@ impl Probe {
         }
     }
 
+    /// No table: every walk ends in nothing.
+    pub(super) fn none(region: &Region) -> Self {
+        Self::new(Words::none(region), 1)
+    }
+
     /// Slots of a table for `records_max` records: a power of two, at least twice as many.
     pub(super) fn slots_of(records_max: u32) -> usize {
         (2 * records_max as usize).next_power_of_two()
@@ -57,7 +62,7 @@ impl Probe {
     ///
     /// `None` only in a full table, which its size makes impossible.
     pub(super) fn walk(&self, mixed: u64, mut is_key: impl FnMut(u32) -> bool) -> Option<Walk> {
-        let mask = self.slots.len() - 1;
+        let mask = self.slots.len().wrapping_sub(1);
         let first = (mixed >> 32) as usize;
         for step in 0..self.slots.len() {
             let slot = (first + step) & mask;

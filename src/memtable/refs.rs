@@ -115,6 +115,18 @@ impl Refs {
         }
     }
 
+    /// Gives all blocks back.
+    pub(super) fn clear(&mut self) {
+        for block in &mut self.blocks {
+            *block = OnceLock::new();
+        }
+    }
+
+    /// Decides heights from now on; there are no refs yet.
+    pub(super) fn set_height_seed(&mut self, height_seed: u64) {
+        self.height_seed = height_seed;
+    }
+
     /// Heap bytes of the list of blocks.
     pub(super) fn list_bytes(block_records: u32, records_max: u32) -> u64 {
         u64::from(records_max.div_ceil(block_records)) * size_of::<OnceLock<Block>>() as u64

@@ -68,6 +68,13 @@ impl Space {
         }
     }
 
+    /// Gives all chunks back.
+    pub(super) fn clear(&mut self) {
+        for slot in &mut self.slots {
+            *slot = Slot::default();
+        }
+    }
+
     /// Heap bytes of a space over this region.
     pub(super) fn bytes_of(region: &Region) -> u64 {
         u64::from(Self::slots_of(region)) * size_of::<Slot>() as u64

@@ -538,3 +538,80 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_cleared_memtable_is_a_new_one_in_the_same_lists() {
+    let mut fixture = Fixture::tiny();
+    let keys: Vec<[u8; 2]> = (0..300u16).map(u16::to_be_bytes).collect();
+    let id = KeyspaceId(1);
+    for (sequence, key) in (1..).zip(&keys) {
+        let op = fixture.op(id, key, Some(&[7; 40]));
+        let appended = fixture.append(sequence, &[op], sequence % 7 == 0);
+        fixture.memtable.publish(&appended);
+    }
+    let Fixture {
+        region,
+        hasher,
+        mut memtable,
+        writer,
+    } = fixture;
+    drop(writer);
+    let address = Arc::as_ptr(&memtable);
+    Arc::get_mut(&mut memtable).expect("alone").clear();
+    let books = region.ledger();
+    assert_eq!(books.free_bytes(), books.total_bytes(), "{books:?}");
+    let get = |memtable: &Memtable, key: &[u8]| {
+        let hash = hasher.hash(id, key);
+        memtable.get(id, key, hash, Sequence::MAX).is_some()
+    };
+    assert!(!get(&memtable, &keys[3]), "a blank one has nothing");
+    let options = MemtableOptions {
+        block_records: 4,
+        records_max: 5000,
+        height_seed: 2,
+    };
+    let base_bytes = Memtable::base_bytes(&region, &options);
+    let mut permit = region
+        .try_acquire(base_bytes, Owner::Reserved)
+        .expect("free");
+    let (memtable, writer) = Memtable::create_in(memtable, &options, &mut permit).expect("valid");
+    assert_eq!(Arc::as_ptr(&memtable), address);
+    assert_eq!(
+        (
+            memtable.records(),
+            memtable.published_sequence(),
+            memtable.first_sequence()
+        ),
+        (0, 0, 0)
+    );
+    let mut fixture = Fixture {
+        region,
+        hasher,
+        memtable,
+        writer,
+    };
+    let op = fixture.op(id, &keys[5], Some(b"new"));
+    let appended = fixture.append(900, &[op], false);
+    fixture.memtable.publish(&appended);
+    assert!(get(&fixture.memtable, &keys[5]) && !get(&fixture.memtable, &keys[3]));
+    assert_eq!(fixture.memtable.published_records(), 1);
+    // One that somebody else has is not used, nor one of another size.
+    let held = fixture.memtable.clone();
+    let other = MemtableOptions {
+        records_max: 17,
+        ..options
+    };
+    for (blank, options) in [
+        (held, options),
+        (Memtable::blank(&fixture.region, &options), other),
+    ] {
+        let address = Arc::as_ptr(&blank);
+        let base_bytes = Memtable::base_bytes(&fixture.region, &options);
+        let mut permit = fixture
+            .region
+            .try_acquire(base_bytes, Owner::Reserved)
+            .expect("free");
+        let (made, _) = Memtable::create_in(blank, &options, &mut permit).expect("valid");
+        assert!(Arc::as_ptr(&made) != address && made.records() == 0);
+    }
+}
