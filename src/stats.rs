@@ -200,6 +200,9 @@ pub struct Stats {
     pub candidates: u64,
     /// Those that did not have the key.
     pub false_candidates: u64,
+    /// Lookups that found the index of a run damaged or gone and asked its segments instead. A job makes it
+    /// again; if that is not the end of it, [`verify`](crate::verify) says which file is damaged.
+    pub damaged_indexes: u64,
     /// Filters asked.
     pub filter_tests: u64,
     /// Reads of scans.
@@ -483,6 +486,7 @@ impl Engine {
             mapped_bytes: counters.lookup_sum(|stripe| &stripe.mapped_bytes),
             candidates: counters.lookup_sum(|stripe| &stripe.candidates),
             false_candidates: counters.lookup_sum(|stripe| &stripe.false_candidates),
+            damaged_indexes: counters.damaged_indexes.get(),
             filter_tests: counters.lookup_sum(|stripe| &stripe.filter_tests),
             scan_reads: counters.scan_reads.get(),
             scan_bytes: counters.scan_bytes.get(),

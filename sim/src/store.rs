@@ -265,6 +265,7 @@ impl Subject for SimStore {
             wide_hash: self.wide_hash,
             filter_tests: stats.filter_tests,
             false_candidates: stats.false_candidates,
+            damaged_indexes: stats.damaged_indexes,
             all_filters: stats.expected_false_reads_write_once + stats.expected_false_reads_mutable
                 <= FALSE_READS_A_RUN * stats.runs as f64,
         }

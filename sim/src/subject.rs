@@ -69,6 +69,8 @@ pub struct Figures {
     pub filter_tests: u64,
     /// Runs that lookups looked into in vain.
     pub false_candidates: u64,
+    /// Lookups that found a run's index damaged or gone.
+    pub damaged_indexes: u64,
     /// Whether every run has its filter in memory.
     pub all_filters: bool,
 }

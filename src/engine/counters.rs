@@ -132,6 +132,8 @@ fn stripe_of_thread() -> (usize, bool) {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     lookup_stripes: [LookupStripe; STRIPES],
+    /// Lookups that asked segments in place of their run's index.
+    pub damaged_indexes: Counter,
     pub scan_reads: Counter,
     pub scan_bytes: Counter,
     pub commits: Counter,

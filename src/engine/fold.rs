@@ -564,6 +564,7 @@ impl Engine {
 
     /// A lookup met damage in a run's index: a job is to make it again.
     pub fn run_is_damaged(&self, run: &Run) {
+        self.counters.damaged_indexes.add(1);
         if self.settings.read_only {
             return;
         }

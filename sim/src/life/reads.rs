@@ -218,6 +218,11 @@ impl<S: Subject> Run<S> {
         let reads = after.reads - before.reads;
         let candidates = after.candidates - before.candidates;
         let opens = after.opens - before.opens;
+        // Counted since the store was opened, so those in older views are among them.
+        if after.damaged_indexes > 0 && !self.damaged {
+            let what = "a lookup found the index of a run damaged or gone, and nothing was damaged";
+            return Err(Violation::new("S8", what).into());
+        }
         if !after.wide_hash || self.damaged {
             return Ok(());
         }

@@ -231,12 +231,14 @@ impl<S: Subject> Run<S> {
         !self.damaged && self.choices.chance(Purpose::Scene, 1, 32)
     }
 
-    /// Rot that is aimed at the parts of a segment: chance mostly meets what nobody reads. None, if none is
-    /// drawn or there is no segment.
+    /// Rot that is aimed at the parts of a segment, or at the index of a run: chance mostly meets what nobody
+    /// reads. None, if none is drawn or there is no such file.
     pub(super) fn aimed_rot(&mut self, files: &BTreeMap<FileName, Vec<u8>>) -> Option<Rot> {
         let way = self.choices.below(Purpose::Scene, 8);
-        if way < 2 {
-            return None;
+        match way {
+            0 => return None,
+            1 => return self.rotten_index(files),
+            _ => {}
         }
         let is_segment = |(name, _): &(&FileName, &Vec<u8>)| name.kind == FileKind::Segment;
         let segments: Vec<_> = files.iter().filter(is_segment).collect();
@@ -258,6 +260,17 @@ impl<S: Subject> Run<S> {
             4..=6 => self.flipped(*name, bytes, last..bytes.len() as u64),
             _ => self.foreign_record(*name, &records),
         }
+    }
+
+    /// A bit in the first index page of a run: its segments must answer for it.
+    fn rotten_index(&mut self, files: &BTreeMap<FileName, Vec<u8>>) -> Option<Rot> {
+        let is_run = |(name, _): &(&FileName, &Vec<u8>)| name.kind == FileKind::Run;
+        let runs: Vec<_> = files.iter().filter(is_run).collect();
+        if runs.is_empty() {
+            return None;
+        }
+        let (name, bytes) = *self.choices.pick(Purpose::Scene, &runs);
+        self.flipped(*name, bytes, 4096..8192)
     }
 
     /// A bit of a byte that is not zero: zeros are mostly what lies between things.
