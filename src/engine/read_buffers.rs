@@ -5,9 +5,6 @@ use std::cell::Cell;
 use crate::explain::{Cost, Step, Trace};
 use crate::segment::{FileTable, LookupBuffers, ReadCounts};
 
-/// Record buffers above this are not kept by a thread.
-pub(crate) const RECORD_BYTES_KEPT: usize = 64 << 10;
-
 thread_local! {
     static KEPT: Cell<Option<Box<LookupBuffers>>> = const { Cell::new(None) };
 }
@@ -89,7 +86,7 @@ impl ThreadBuffers {
 impl Drop for ThreadBuffers {
     fn drop(&mut self) {
         if let Some(mut buffers) = self.0.take() {
-            buffers.trim(RECORD_BYTES_KEPT);
+            buffers.trim();
             let _ = KEPT.try_with(|kept| kept.set(Some(buffers)));
         }
     }
