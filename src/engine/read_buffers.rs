@@ -18,7 +18,7 @@ impl ThreadBuffers {
     pub fn get(&mut self) -> &mut LookupBuffers {
         self.0.get_or_insert_with(|| {
             let kept = KEPT.try_with(Cell::take).ok().flatten();
-            kept.unwrap_or_default()
+            kept.unwrap_or_else(|| Box::new(LookupBuffers::of_thread()))
         })
     }
 
