@@ -469,6 +469,7 @@ impl Engine {
             let meta = self.named_meta(&output.meta);
             let hasher = self.hasher.clone();
             let segment = Arc::new(Segment::with_tail(meta, hasher, output.tail));
+            self.open_ahead(&segment, output.meta.identity.kind);
             segments.push((segment, output.filter));
             self.counters.flushed_segments.add(1);
         }
@@ -510,6 +511,14 @@ impl Engine {
             .push_back(FileName::log(handle.log_number));
         self.fill_blanks();
         generation.flushed()
+    }
+
+    /// Opens the file of a new write-once segment: checks read it inside of writes, which are to take nothing
+    /// from the heap. Others wait for a reader.
+    pub fn open_ahead(&self, segment: &Arc<Segment>, kind: KeyspaceKind) {
+        if kind == KeyspaceKind::WriteOnce {
+            self.files.open_ahead(segment);
+        }
     }
 
     /// What the manifest says of a segment that it names, as the manifest holds it.

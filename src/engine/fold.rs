@@ -491,7 +491,10 @@ impl Engine {
         } = job;
         let parts = outputs.into_iter().map(|output| {
             let meta = self.named_meta(&output.meta);
-            Arc::new(Segment::with_tail(meta, self.hasher.clone(), output.tail))
+            let part = Segment::with_tail(meta, self.hasher.clone(), output.tail);
+            let part = Arc::new(part);
+            self.open_ahead(&part, kind);
+            part
         });
         let run = Folded::new(choice.level, kind, parts.collect(), segments);
         let run = Run::Folded(Arc::new(run));

@@ -13,12 +13,14 @@ use crate::engine::Engine;
 use crate::engine::explain::run_step;
 use crate::engine::filter_set::Filters;
 use crate::engine::fold::is_damage;
-use crate::engine::read_buffers::{RECORD_BYTES_KEPT, ThreadBuffers};
+use crate::engine::read_buffers::ThreadBuffers;
 use crate::engine::version::{Generation, Run, Version};
 use crate::error::Result;
 use crate::explain::Step;
 use crate::memtable::{Found, ValueRef};
-use crate::segment::{Filtered, Lookup, LookupBuffers, ReadCounts, Segment, Wanted};
+use crate::segment::{
+    Filtered, Lookup, LookupBuffers, RECORD_BYTES_KEPT, ReadCounts, Segment, Wanted,
+};
 use crate::sync::Arc;
 use crate::types::{KEY_BYTES_MAX, KeyHash, KeyspaceId, KeyspaceKind, RecordKind, Sequence};
 use crate::value::Value;

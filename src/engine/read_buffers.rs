@@ -5,9 +5,6 @@ use std::cell::Cell;
 use crate::explain::{Cost, Step, Trace};
 use crate::segment::{FileTable, LookupBuffers, ReadCounts};
 
-/// Record buffers above this are not kept by a thread.
-pub(crate) const RECORD_BYTES_KEPT: usize = 64 << 10;
-
 thread_local! {
     static KEPT: Cell<Option<Box<LookupBuffers>>> = const { Cell::new(None) };
 }
@@ -21,7 +18,7 @@ impl ThreadBuffers {
     pub fn get(&mut self) -> &mut LookupBuffers {
         self.0.get_or_insert_with(|| {
             let kept = KEPT.try_with(Cell::take).ok().flatten();
-            kept.unwrap_or_default()
+            kept.unwrap_or_else(|| Box::new(LookupBuffers::of_thread()))
         })
     }
 
@@ -89,7 +86,7 @@ impl ThreadBuffers {
 impl Drop for ThreadBuffers {
     fn drop(&mut self) {
         if let Some(mut buffers) = self.0.take() {
-            buffers.trim(RECORD_BYTES_KEPT);
+            buffers.trim();
             let _ = KEPT.try_with(|kept| kept.set(Some(buffers)));
         }
     }

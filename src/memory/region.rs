@@ -23,6 +23,9 @@ const CHUNK_BYTES_MIN: u32 = 64;
 /// The largest chunk: offsets are 32 bits, with room to add a record to one.
 const CHUNK_BYTES_MAX: u32 = 1 << 30;
 
+/// Chunks that a new list has room for: more than those of most frames, which find none too short then.
+const LIST_CHUNKS: usize = 16;
+
 /// Empty lists of chunks that are kept: for the open generation and for writers of large frames.
 const LISTS_MAX: usize = 4;
 
@@ -326,11 +329,12 @@ impl Region {
 
     /// An empty list for chunks, with the room that an earlier one had.
     pub fn take_list(&self) -> Vec<ChunkWriter> {
-        self.lock().pool.lists.pop().unwrap_or_default()
+        let kept = self.lock().pool.lists.pop();
+        kept.unwrap_or_else(|| Vec::with_capacity(LIST_CHUNKS))
     }
 
     /// Keeps a list for the next, unless there are enough. Chunks in it go first. It never has more room than
-    /// the region has chunks, twice.
+    /// the region has chunks, twice, or than it began with.
     pub fn put_list(&self, mut list: Vec<ChunkWriter>) {
         list.clear();
         let mut state = self.lock();

@@ -11,7 +11,14 @@ use super::ahead::ReadAhead;
 use super::files::Mapping;
 use crate::env::part;
 use crate::explain::{Cost, Step, Trace};
+use crate::index::page::PAGE_BYTES;
 use crate::sync::Arc;
+
+/// Record buffers above this are not kept from lookup to lookup.
+pub const RECORD_BYTES_KEPT: usize = 64 << 10;
+
+/// The first record buffer, so that records of a usual size find room in it.
+const RECORD_BYTES_FIRST: usize = 4096;
 
 /// The buffers of lookups, to be used again and again.
 #[derive(Debug, Default)]
@@ -29,6 +36,7 @@ impl LookupBuffers {
             page: Vec::new(),
             record: RecordBytes {
                 buffer: Vec::new(),
+                kept: Vec::new(),
                 mapped: None,
             },
             trace: None,
@@ -36,7 +44,16 @@ impl LookupBuffers {
         }
     }
 
-    /// The same for a lookup whose steps are kept.
+    /// Buffers that a thread keeps: made whole, so that a read takes nothing from the heap later, however many
+    /// lookups come to an end without one before.
+    pub fn of_thread() -> Self {
+        let mut buffers = Self::new();
+        buffers.page.reserve_exact(PAGE_BYTES);
+        buffers.record.buffer.reserve_exact(RECORD_BYTES_FIRST);
+        buffers
+    }
+
+    /// Buffers of a lookup whose steps are kept.
     pub fn watched() -> Self {
         Self {
             trace: Some(Box::default()),
@@ -93,18 +110,18 @@ impl LookupBuffers {
         self.record.mapped.is_some()
     }
 
-    /// The record buffer itself, for a caller that keeps the value; the next lookup makes another.
+    /// The record buffer itself, for a caller that keeps a value of more than [`RECORD_BYTES_KEPT`].
     pub fn take_record(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.record.buffer)
+        self.record.take_large()
     }
 
-    /// Lets go of the mapping, of what was read ahead, and of the record buffer if it grew beyond `bytes_max`.
+    /// Lets go of the mapping, of what was read ahead, and of a record buffer that is not kept.
     #[inline]
-    pub fn trim(&mut self, bytes_max: usize) {
+    pub fn trim(&mut self) {
         self.record.mapped = None;
         self.ahead = None;
-        if self.record.buffer.capacity() > bytes_max {
-            self.record.buffer = Vec::new();
+        if self.record.buffer.capacity() > RECORD_BYTES_KEPT {
+            drop(self.record.take_large());
         }
     }
 }
@@ -114,6 +131,8 @@ impl LookupBuffers {
 pub struct RecordBytes {
     /// Only grows.
     buffer: Vec<u8>,
+    /// The one for records up to [`RECORD_BYTES_KEPT`], while a larger one is in use.
+    kept: Vec<u8>,
     /// The file's mapping and the record's offset in it, if the record is not in the buffer.
     mapped: Option<(Arc<Mapping>, u64)>,
 }
@@ -154,8 +173,66 @@ impl RecordBytes {
     pub(super) fn room(&mut self, part: Range<usize>) -> &mut [u8] {
         self.mapped = None;
         if self.buffer.len() < part.end {
-            self.buffer.resize(part.end, 0);
+            self.grow(part.end);
         }
         &mut self.buffer[part]
+    }
+
+    /// By powers of two, so that records of all sizes make a kept buffer grow a few times only. A large record
+    /// gets a buffer of its own: once that is gone, a small one finds the kept buffer again.
+    fn grow(&mut self, bytes: usize) {
+        if bytes <= RECORD_BYTES_KEPT {
+            let capacity = bytes.next_power_of_two().max(RECORD_BYTES_FIRST);
+            self.buffer.reserve_exact(capacity - self.buffer.len());
+        } else if self.buffer.capacity() <= RECORD_BYTES_KEPT {
+            let mut large = Vec::with_capacity(bytes);
+            large.extend_from_slice(&self.buffer);
+            self.kept = std::mem::replace(&mut self.buffer, large);
+        }
+        self.buffer.resize(bytes, 0);
+    }
+
+    /// The large buffer; the kept one takes its place.
+    fn take_large(&mut self) -> Vec<u8> {
+        std::mem::replace(&mut self.buffer, std::mem::take(&mut self.kept))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_record_leaves_the_kept_buffer() {
+        let mut buffers = LookupBuffers::new();
+        buffers.record.room(0..1000).fill(1);
+        let kept = buffers.record.buffer.as_ptr();
+        assert_eq!(buffers.record.buffer.capacity(), RECORD_BYTES_FIRST);
+        for taken in [true, false] {
+            // Its lengths are read first, and stay.
+            buffers.record.room(0..8).fill(2);
+            buffers.record.room(8..RECORD_BYTES_KEPT + 1).fill(3);
+            assert_eq!(buffers.value(&(7..9)), [2, 3]);
+            if taken {
+                assert_eq!(buffers.take_record().capacity(), RECORD_BYTES_KEPT + 1);
+            }
+            buffers.trim();
+            buffers.record.room(0..RECORD_BYTES_FIRST);
+            assert_eq!(buffers.record.buffer.as_ptr(), kept);
+        }
+    }
+
+    #[test]
+    fn a_kept_buffer_grows_a_few_times() {
+        let mut buffers = LookupBuffers::new();
+        let mut capacities = Vec::new();
+        for bytes in 1..=RECORD_BYTES_KEPT {
+            buffers.record.room(0..bytes);
+            capacities.push(buffers.record.buffer.capacity());
+        }
+        capacities.dedup();
+        assert!(capacities.len() <= 5, "{capacities:?}");
+        buffers.trim();
+        assert_eq!(buffers.record.buffer.capacity(), RECORD_BYTES_KEPT);
     }
 }

@@ -1,7 +1,7 @@
 //! Open sealed files, under a cap on descriptors.
 //!
-//! Each segment has a [`FileSlot`]; the file in it is opened when first needed and stays open until
-//! the cap, or the system, asks for its descriptor. Whoever reads holds a guard of the slot, or an `Arc` of
+//! Each segment has a [`FileSlot`]; the file in it is opened when first needed, or before
+//! ([`FileTable::open_ahead`]), and stays open until the cap, or the system, asks for its descriptor. Whoever reads holds a guard of the slot, or an `Arc` of
 //! the file: that is the pin. A pinned file is never closed.
 //!
 //! An open file costs a lookup no lock: the slot's pointer is loaded under a guard. To see whether somebody
@@ -240,8 +240,45 @@ impl FileTable {
         if let Some(file) = slot.open.load_full() {
             return Ok(file);
         }
-        let file = self.open_file(&**owner)?;
+        let counted = self.reserve();
+        let file = self.spare_one_for(|| self.open_file(owner.name()));
+        let file = file.map_err(|cause| Error::io("open segment", owner.name(), cause))?;
         counts.opens += 1;
+        Ok(self.enter(owner, file, counted, true))
+    }
+
+    /// Opens a new segment's file before anybody reads it, so that who does takes nothing from the heap. No
+    /// other file is closed for it, and it is the first that a sweep closes. If it can't be opened its
+    /// first reader tries again, and gets the error.
+    pub fn open_ahead<S: Slotted + 'static>(&self, owner: &Arc<S>) {
+        let slot = owner.slot();
+        let _changes = slot.changes.lock();
+        if slot.is_open() {
+            return;
+        }
+        let Some(counted) = self.reserve_free() else {
+            return;
+        };
+        if let Ok(file) = self.open_file(owner.name()) {
+            self.enter(owner, file, counted, false);
+        }
+    }
+
+    /// Puts an open file into its slot, whose lock the caller has.
+    fn enter<S: Slotted + 'static>(
+        &self,
+        owner: &Arc<S>,
+        file: Arc<dyn File>,
+        counted: Counted,
+        used: bool,
+    ) -> Arc<OpenFile> {
+        let file = Arc::new(OpenFile {
+            mapping: self.map(&*file, owner.file_bytes()),
+            file,
+            used: AtomicBool::new(used),
+            _counted: counted,
+        });
+        let slot = owner.slot();
         slot.open.store(Some(file.clone()));
         let own: Arc<dyn Slotted> = owner.clone();
         let name = own.name();
@@ -251,7 +288,7 @@ impl FileTable {
             // Two slots of one name: the table keeps the newer one's file.
             drop(before.slot().close_unpinned());
         }
-        Ok(file)
+        file
     }
 
     /// Runs a call that takes a descriptor of another kind. If the system has none left, an idle one is
@@ -280,19 +317,10 @@ impl FileTable {
         while self.close_one(&mut self.ring.lock()) {}
     }
 
-    fn open_file(&self, owner: &dyn Slotted) -> Result<Arc<OpenFile>> {
-        let name = owner.name();
-        let counted = self.reserve();
-        let open = || uninterrupted(|| self.vfs.open(name, OpenMode::Read));
-        let result = self.spare_one_for(open);
-        let file = result.map_err(|cause| Error::io("open segment", name, cause))?;
+    fn open_file(&self, name: FileName) -> IoResult<Arc<dyn File>> {
+        let file = uninterrupted(|| self.vfs.open(name, OpenMode::Read))?;
         self.opens.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(OpenFile {
-            mapping: self.map(&*file, owner.file_bytes()),
-            file,
-            used: AtomicBool::new(true),
-            _counted: counted,
-        }))
+        Ok(file)
     }
 
     /// Maps a file, if it may and can be. A file that is too short is not mapped: reading it by calls
@@ -320,6 +348,17 @@ impl FileTable {
         while self.open_count() >= self.cap && self.close_one(&mut ring) {}
         self.count.fetch_add(1, Ordering::Relaxed);
         Counted(self.count.clone())
+    }
+
+    /// Counts one more descriptor, unless the cap is reached.
+    fn reserve_free(&self) -> Option<Counted> {
+        // Counted up under this lock only.
+        let _ring = self.ring.lock();
+        if self.open_count() >= self.cap {
+            return None;
+        }
+        self.count.fetch_add(1, Ordering::Relaxed);
+        Some(Counted(self.count.clone()))
     }
 
     /// Closes one unpinned file, by second chance; `false` if all are pinned.

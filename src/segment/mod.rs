@@ -47,7 +47,7 @@ pub mod writer;
 mod tests;
 
 pub use ahead::ReadAhead;
-pub use buffers::{LookupBuffers, RecordBytes};
+pub use buffers::{LookupBuffers, RECORD_BYTES_KEPT, RecordBytes};
 pub use cursor::{CursorOptions, RecordRef, SegmentCursor};
 pub use files::{FileSlot, FileTable, Mapping, OpenFile, Slotted};
 pub use filter_load::FilterLoad;

@@ -111,6 +111,40 @@ fn invalidated_and_missing_files() {
 }
 
 #[test]
+fn files_opened_ahead_close_no_other_and_go_first() {
+    let disk = disk_with(5);
+    let table = FileTable::new(Arc::new(disk.clone()), 3);
+    let slots = slots(5);
+    let mut counts = ReadCounts::default();
+    drop(table.open(&slots[2], &mut counts).unwrap());
+    for slot in &slots {
+        table.open_ahead(slot);
+        table.open_ahead(slot);
+        assert_eq!(table.open_count(), disk.open_now());
+    }
+    let open = |slots: &[Arc<Named>]| -> Vec<bool> {
+        slots.iter().map(|slot| slot.slot().is_open()).collect()
+    };
+    assert_eq!(open(&slots), [true, true, true, false, false]);
+    assert_eq!(table.opens(), 3);
+    table.open(&slots[0], &mut counts).unwrap();
+    assert_eq!(counts.opens, 1, "only the one that nobody had opened");
+    table.open(&slots[4], &mut counts).unwrap();
+    assert_eq!(open(&slots), [true, false, true, false, true]);
+
+    table.close_idle();
+    disk.limit(1);
+    table.open_ahead(&slots[0]);
+    table.open_ahead(&slots[1]);
+    assert_eq!(open(&slots), [true, false, false, false, false]);
+    assert_eq!((table.open_count(), disk.open_now()), (1, 1));
+    // Who reads gets what there is.
+    table.open(&slots[1], &mut counts).unwrap();
+    assert_eq!(open(&slots), [false, true, false, false, false]);
+    assert_eq!((table.open_count(), disk.open_now()), (1, 1));
+}
+
+#[test]
 #[allow(clippy::disallowed_methods, reason = "a test of threads")]
 fn threads_share_a_small_table() {
     let disk = disk_with(20);
