@@ -104,13 +104,14 @@ fn causes_and_sites_add_up() {
         ];
         let sum: f64 = causes.iter().sum();
         assert!((sum - row.write_path_allocs_per_op).abs() < 1e-9);
-        assert!(row.write_allocs_generations_per_op > 0.0);
-        assert!(row.write_path_allocs_per_op < 0.02, "{row:?}");
+        // A commit takes nothing from the heap, whatever it opens.
+        assert_eq!(row.write_path_allocs_per_op, 0.0, "{row:?}");
         let sum: f64 = row.alloc_by_site.values().sum();
         assert!((sum - row.alloc_bytes_per_tx).abs() < 1e-6 * sum);
-        for site in ["batch", "write", "flush"] {
+        for site in ["batch", "flush"] {
             assert!(row.alloc_by_site[site] > 0.0, "{site}");
         }
+        assert_eq!(row.alloc_by_site.get("write").copied().unwrap_or_default(), 0.0);
         // Once into the region and once out of it, whatever the log does.
         assert_eq!(row.copies_chunk, 1.0);
         assert!((1.0..2.5).contains(&row.copies_output), "{row:?}");
