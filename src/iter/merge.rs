@@ -1,235 +1,30 @@
-//! Iterators: one cursor per overlapping segment and generation, merged.
-//!
-//! A scan over S segments holds S cursors, whose buffers are taken by permit from the scan memory when
-//! the first item is asked for; where memory is short each gets less, and below 4 KiB a cursor the
-//! iterator fails with `Busy`. A generation in memory is not held: each step asks for it, and goes on in
-//! the generation's segment once the memory has retired.
-//!
-//! Invariants: keys come in strictly ascending (from the back: descending) order; a key is decided by
-//! its newest record within the bound; records newer than the bound are passed over; after an error
-//! the iterator is at its end.
+//! The merge of an iterator's sources in one direction.
 
 use std::cmp::Ordering as Order;
-use std::ops::{Bound, RangeBounds};
 
-use crate::engine::Engine;
 use crate::engine::version::Generation;
-use crate::error::{Error, ErrorKind, Result};
-use crate::memory::{Caller, Owner, Permit};
+use crate::error::Result;
+use crate::memory::Permit;
 use crate::memtable::{EntryRef, MemCursor, Memtable};
 use crate::segment::{CursorOptions, ReadCounts, Segment, SegmentCursor};
 use crate::snapshot::ReaderPin;
 use crate::sync::Arc;
 use crate::types::{KeyspaceId, RecordKind, Sequence};
 
+use super::memory::cursor_memory;
+
 /// Versions of a key that a step in memory passes one by one before it searches.
 const VERSIONS_PASSED_MAX: u32 = 8;
 
-/// The smallest buffer with which a segment is scanned.
-const CURSOR_BYTES_MIN: u64 = 4096;
-
-/// The records of a key range, as copies: `(key, value)` in key order, from either end.
-///
-/// It sees the store as it was when it was made. After an error it is at its end.
-#[derive(Debug)]
-pub struct Iter {
-    pin: Arc<ReaderPin>,
-    keyspace: KeyspaceId,
-    lower: Bound<Vec<u8>>,
-    upper: Bound<Vec<u8>>,
-    front: Option<Merge>,
-    back: Option<Merge>,
-    front_key: Option<Vec<u8>>,
-    back_key: Option<Vec<u8>>,
-    ended: bool,
-}
-
-impl Iter {
-    pub(crate) fn over<K: AsRef<[u8]>>(
-        pin: Arc<ReaderPin>,
-        keyspace: KeyspaceId,
-        range: &impl RangeBounds<K>,
-    ) -> Self {
-        let own = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-        Self::between(
-            pin,
-            keyspace,
-            own(range.start_bound()),
-            own(range.end_bound()),
-        )
-    }
-
-    pub(crate) fn with_prefix(pin: Arc<ReaderPin>, keyspace: KeyspaceId, prefix: &[u8]) -> Self {
-        let upper = match after_prefix(prefix) {
-            Some(end) => Bound::Excluded(end),
-            None => Bound::Unbounded,
-        };
-        Self::between(pin, keyspace, Bound::Included(prefix.to_vec()), upper)
-    }
-
-    fn between(
-        pin: Arc<ReaderPin>,
-        keyspace: KeyspaceId,
-        lower: Bound<Vec<u8>>,
-        upper: Bound<Vec<u8>>,
-    ) -> Self {
-        Self {
-            pin,
-            keyspace,
-            lower,
-            upper,
-            front: None,
-            back: None,
-            front_key: None,
-            back_key: None,
-            ended: false,
-        }
-    }
-
-    fn step(&mut self, direction: Direction) -> Option<Result<(Vec<u8>, Vec<u8>)>> {
-        if self.ended {
-            return None;
-        }
-        match self.advance(direction) {
-            Ok(Some((key, value))) => {
-                match direction {
-                    Direction::Forward => set(&mut self.front_key, &key),
-                    Direction::Backward => set(&mut self.back_key, &key),
-                }
-                Some(Ok((key, value)))
-            }
-            Ok(None) => {
-                self.end();
-                None
-            }
-            Err(error) => {
-                self.end();
-                Some(Err(error))
-            }
-        }
-    }
-
-    fn end(&mut self) {
-        self.ended = true;
-        self.front = None;
-        self.back = None;
-    }
-
-    fn advance(&mut self, direction: Direction) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.pin.engine().check_open("scan")?;
-        let mut merge = match direction {
-            Direction::Forward => self.front.take(),
-            Direction::Backward => self.back.take(),
-        };
-        let merge = match &mut merge {
-            Some(merge) => merge,
-            None => merge.insert(self.open(direction)?),
-        };
-        let item = loop {
-            let Some(item) = merge.next(&self.pin)? else {
-                break None;
-            };
-            if self.passed(direction, &item.key) {
-                break None;
-            }
-            if item.kind == RecordKind::Value {
-                break Some((item.key, item.value));
-            }
-        };
-        let merge = std::mem::take(merge);
-        match direction {
-            Direction::Forward => self.front = Some(merge),
-            Direction::Backward => self.back = Some(merge),
-        }
-        Ok(item)
-    }
-
-    /// Whether `key` lies beyond the range's far end, or where the other direction has been.
-    fn passed(&self, direction: Direction, key: &[u8]) -> bool {
-        match direction {
-            Direction::Forward => {
-                let beyond = match &self.upper {
-                    Bound::Included(end) => key > end.as_slice(),
-                    Bound::Excluded(end) => key >= end.as_slice(),
-                    Bound::Unbounded => false,
-                };
-                beyond || self.back_key.as_deref().is_some_and(|back| key >= back)
-            }
-            Direction::Backward => {
-                let beyond = match &self.lower {
-                    Bound::Included(start) => key < start.as_slice(),
-                    Bound::Excluded(start) => key <= start.as_slice(),
-                    Bound::Unbounded => false,
-                };
-                beyond || self.front_key.as_deref().is_some_and(|front| key <= front)
-            }
-        }
-    }
-
-    fn open(&self, direction: Direction) -> Result<Merge> {
-        let from = match direction {
-            Direction::Forward => match &self.lower {
-                Bound::Included(key) => From::At(key),
-                Bound::Excluded(key) => From::Beyond(key),
-                Bound::Unbounded => From::End,
-            },
-            Direction::Backward => match &self.upper {
-                Bound::Included(key) => From::At(key),
-                Bound::Excluded(key) => From::Beyond(key),
-                Bound::Unbounded => From::End,
-            },
-        };
-        Merge::open(&self.pin, self.keyspace, direction, from)
-    }
-}
-
-impl Iterator for Iter {
-    type Item = Result<(Vec<u8>, Vec<u8>)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.step(Direction::Forward)
-    }
-}
-
-impl DoubleEndedIterator for Iter {
-    fn next_back(&mut self) -> Option<Self::Item> {
-        self.step(Direction::Backward)
-    }
-}
-
-impl std::iter::FusedIterator for Iter {}
-
-fn set(slot: &mut Option<Vec<u8>>, key: &[u8]) {
-    let slot = slot.get_or_insert_default();
-    slot.clear();
-    slot.extend_from_slice(key);
-}
-
-/// The smallest key above all that start with `prefix`; `None` if there is none.
-fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|byte| *byte != 0xFF)?;
-    let mut end = prefix[..=last].to_vec();
-    end[last] += 1;
-    Some(end)
-}
-
-/// The key right after `key`.
-fn successor(key: &[u8]) -> Vec<u8> {
-    let mut next = Vec::with_capacity(key.len() + 1);
-    next.extend_from_slice(key);
-    next.push(0);
-    next
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Direction {
+pub(super) enum Direction {
     Forward,
     Backward,
 }
 
 /// Where a source starts, as seen in its direction.
 #[derive(Clone, Copy, Debug)]
-enum From<'a> {
+pub(super) enum From<'a> {
     /// At the keyspace's near end.
     End,
     /// At this key, included.
@@ -240,11 +35,11 @@ enum From<'a> {
 
 /// One record on its way out.
 #[derive(Debug, Default)]
-struct Item {
-    key: Vec<u8>,
-    value: Vec<u8>,
+pub(super) struct Item {
+    pub key: Vec<u8>,
+    pub value: Vec<u8>,
     sequence: Sequence,
-    kind: RecordKind,
+    pub kind: RecordKind,
 }
 
 impl Item {
@@ -282,7 +77,7 @@ struct Head {
 
 /// The merge of all sources in one direction, as a binary heap.
 #[derive(Debug, Default)]
-struct Merge {
+pub(super) struct Merge {
     keyspace: KeyspaceId,
     backward: bool,
     sources: Vec<Source>,
@@ -292,7 +87,7 @@ struct Merge {
 }
 
 impl Merge {
-    fn open(
+    pub fn open(
         pin: &ReaderPin,
         keyspace: KeyspaceId,
         direction: Direction,
@@ -508,7 +303,7 @@ impl Merge {
     }
 
     /// The next key's newest record, tombstones included.
-    fn next(&mut self, pin: &ReaderPin) -> Result<Option<Item>> {
+    pub fn next(&mut self, pin: &ReaderPin) -> Result<Option<Item>> {
         let Some(first) = self.heap.first().copied() else {
             return Ok(None);
         };
@@ -688,42 +483,10 @@ fn key_front(key: &[u8]) -> u64 {
     }
 }
 
-/// Takes the buffers of `cursors` cursors, smaller ones where memory is short.
-fn cursor_memory(engine: &Engine, cursors: u64) -> Result<(Permit, u32)> {
-    let wanted = u64::from(engine.settings.cursor_buffer_bytes);
-    let least = CURSOR_BYTES_MIN.min(wanted);
-    let share = engine.scan_region.ledger().free_bytes() / 2 / cursors.max(1);
-    let each = wanted.min(share.max(least));
-    let permit = engine
-        .scan_region
-        .try_acquire_for(Caller::Scan, each * cursors, Owner::Scratch);
-    let permit = permit.map_err(|shortage| {
-        let needed = least * cursors;
-        let limit = engine.scan_region.total_bytes();
-        let kind = match needed <= limit {
-            true => ErrorKind::Busy {
-                needed: shortage.needed,
-                free: shortage.free,
-                pinned_by: None,
-            },
-            // Not even alone: there is nothing to wait for.
-            false => ErrorKind::TooLarge { needed, limit },
-        };
-        let detail = format!("{cursors} cursors do not fit the scan memory (scan_bytes)");
-        Error::new(kind, "scan", detail)
-    })?;
-    Ok((permit, each as u32))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prefix_ends() {
-        assert_eq!(after_prefix(b"ab"), Some(b"ac".to_vec()));
-        assert_eq!(after_prefix(b"a\xff"), Some(b"b".to_vec()));
-        assert_eq!(after_prefix(b"\xff\xff"), None);
-        assert_eq!(after_prefix(b""), None);
-    }
+/// The key right after `key`.
+fn successor(key: &[u8]) -> Vec<u8> {
+    let mut next = Vec::with_capacity(key.len() + 1);
+    next.extend_from_slice(key);
+    next.push(0);
+    next
 }
