@@ -111,7 +111,10 @@ fn causes_and_sites_add_up() {
         for site in ["batch", "flush"] {
             assert!(row.alloc_by_site[site] > 0.0, "{site}");
         }
-        assert_eq!(row.alloc_by_site.get("write").copied().unwrap_or_default(), 0.0);
+        assert_eq!(
+            row.alloc_by_site.get("write").copied().unwrap_or_default(),
+            0.0
+        );
         // Once into the region and once out of it, whatever the log does.
         assert_eq!(row.copies_chunk, 1.0);
         assert!((1.0..2.5).contains(&row.copies_output), "{row:?}");
