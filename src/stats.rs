@@ -201,7 +201,7 @@ pub struct Stats {
     /// Those that did not have the key.
     pub false_candidates: u64,
     /// Lookups that found the index of a run damaged or gone and asked its segments instead. A job makes it
-    /// again; if that is not the end of it, [`verify`](crate::verify) says which file is damaged.
+    /// again; if that is not the end of it, `verify` says which file is damaged.
     pub damaged_indexes: u64,
     /// Filters asked.
     pub filter_tests: u64,

@@ -58,8 +58,8 @@ struct Run {
     levels: u64,
 }
 
-/// Writes the same commits, with jobs and, if wanted, events of pressure between any two steps.
-fn run(options: Options, jobs: u64, events: Option<u64>) -> Run {
+/// A machine whose pressure and clock a test sets.
+fn machine() -> (Env, Arc<SetPressure>, Arc<ManualClock>) {
     let pressure = Arc::new(SetPressure::new());
     let clock = Arc::new(ManualClock::new());
     let env = Env {
@@ -67,6 +67,12 @@ fn run(options: Options, jobs: u64, events: Option<u64>) -> Run {
         clock: clock.clone(),
         ..Env::in_memory()
     };
+    (env, pressure, clock)
+}
+
+/// Writes the same commits, with jobs and, if wanted, events of pressure between any two steps.
+fn run(options: Options, jobs: u64, events: Option<u64>) -> Run {
+    let (env, pressure, clock) = machine();
     let store = open(&env, options);
     let map = mutable(&store, "map");
     let mut turns = Random(jobs);
@@ -207,13 +213,7 @@ fn with_twice_the_floor_all_takes_hardly_more_steps() {
 /// Writes by a caller who outruns the jobs: one runs now and then, too few for what is written. Says in how many
 /// rounds he waited or helped, or, of `try_write`, how often he was refused and ran a job himself.
 fn outrun(options: Options, waits: bool, jobs: u64, events: Option<u64>) -> u64 {
-    let pressure = Arc::new(SetPressure::new());
-    let clock = Arc::new(ManualClock::new());
-    let env = Env {
-        pressure: pressure.clone(),
-        clock: clock.clone(),
-        ..Env::in_memory()
-    };
+    let (env, pressure, clock) = machine();
     let store = open(&env, options);
     let map = mutable(&store, "map");
     let mut turns = Random(jobs);
