@@ -125,7 +125,7 @@ pub struct LoadRow {
     pub write_region_bytes: u64,
     /// How much more was resident at most than in the first row, to the page; 0 in it.
     pub peak_growth_bytes: u64,
-    /// What that may be: the filters and fences more at those times, and 256 bytes a segment more.
+    /// What that may be: the filters and fences more at the end, and 256 bytes a segment more.
     pub peak_growth_allowed_bytes: u64,
     /// Files of the closed store.
     pub files: u64,
@@ -382,8 +382,7 @@ pub fn compare_peaks(rows: &mut [LoadRow]) {
     for row in others {
         let more = |of: fn(&LoadRow) -> u64| of(row).saturating_sub(of(first));
         let fixed = more(|row| row.segments) * SEGMENT_BYTES_ALLOWED;
-        let filters = more(|row| row.peak_filter_bytes);
-        let allowed = filters + more(|row| row.peak_fence_bytes) + fixed;
+        let allowed = more(|row| row.filter_bytes) + more(|row| row.fence_bytes) + fixed;
         let growth = more(|row| row.resident_bytes);
         row.peak_growth_allowed_bytes = allowed;
         row.peak_growth_bytes = growth;

@@ -107,7 +107,10 @@ fn peaks_are_compared_with_the_first() {
     let row = |segments, peak| LoadRow {
         segments,
         resident_bytes: peak,
-        peak_filter_bytes: segments * 1_000,
+        filter_bytes: segments * 1_000,
+        fence_bytes: segments * 4,
+        // More for a moment, which raises no limit.
+        peak_filter_bytes: segments * 2_000,
         peak_fence_bytes: segments * 4,
         ..LoadRow::default()
     };
