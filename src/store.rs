@@ -4,9 +4,10 @@ use std::path::Path;
 
 use crate::batch::Batch;
 use crate::engine::Engine;
-use crate::engine::jobs::{self, EngineWork, Job, Progress};
+use crate::engine::jobs::{self, Job, Progress};
 use crate::engine::submit::Asked;
 use crate::engine::ticket::{Ticket, TicketState};
+use crate::engine::worker::EngineWork;
 use crate::env::{DriverHandle, Env, PressureLevel};
 use crate::error::{Error, Result};
 use crate::keyspace::{Keyspace, KeyspaceInfo};

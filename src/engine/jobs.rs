@@ -1,8 +1,8 @@
 //! Background jobs: what is runnable, and running a bounded quantum of one.
 //!
 //! `runnable` is pure in the engine's state and monotonic time (a failed job waits for its retry time);
-//! the order of the list is fixed. Who steps the jobs is the driver's affair: threads, the caller, the
-//! simulator. A job in progress is not runnable a second time.
+//! the order of the list is fixed. Who steps the jobs is the driver's affair: threads (`worker`), the caller,
+//! the simulator. A job in progress is not runnable a second time.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -10,10 +10,9 @@ use std::time::Duration;
 use crate::engine::Engine;
 use crate::engine::fold::FoldQueue;
 use crate::engine::states::QueuedGeneration;
-use crate::env::{FileKind, FileName, IoErrorKind, Step, Work, io};
-use crate::error::{Error, ErrorKind, Result};
+use crate::env::{FileKind, FileName, IoErrorKind, io};
+use crate::error::{Error, Result};
 use crate::manifest::{Change, LogEntry};
-use crate::sync::{Arc, Signal, Weak};
 
 /// Records per quantum when threads or a waiting writer run jobs.
 pub(crate) const QUANTUM_DEFAULT: u32 = 1024;
@@ -93,7 +92,7 @@ impl Engine {
     }
 
     /// The runnable jobs, and whether a thread is at one at the same moment.
-    fn jobs(&self, commit: bool) -> (Vec<Job>, bool) {
+    pub fn jobs(&self, commit: bool) -> (Vec<Job>, bool) {
         let mut jobs = Vec::new();
         // A read-only store has nothing to write, but filters to load like any other.
         if self.is_closed() {
@@ -381,59 +380,6 @@ impl Engine {
                     }
                 }
             }
-        }
-    }
-}
-
-/// The engine as a driver's work. Holds it weakly, so that dropped handles end the threads.
-pub(crate) struct EngineWork {
-    engine: Weak<Engine>,
-    signal: Arc<WorkSignal>,
-}
-
-/// The signal that outlives the engine, so that a driver can wait on it.
-#[derive(Debug, Default)]
-pub(crate) struct WorkSignal(pub Signal);
-
-impl EngineWork {
-    pub fn new(engine: &Arc<Engine>) -> Self {
-        Self {
-            engine: Arc::downgrade(engine),
-            signal: engine.work.clone(),
-        }
-    }
-}
-
-impl Work for EngineWork {
-    fn step(&self) -> Step {
-        let Some(engine) = self.engine.upgrade() else {
-            return Step::Stop;
-        };
-        if engine.is_closed() {
-            return Step::Stop;
-        }
-        // Who waits for a commit leads it: a thread that took it over would only add two switches to
-        // it, and leave its flush.
-        let (jobs, _) = engine.jobs(engine.has_unattended());
-        match jobs.first() {
-            Some(job) => {
-                // A failure is in the retry times or has poisoned the store.
-                let _ = engine.run(*job, QUANTUM_DEFAULT);
-                Step::Worked
-            }
-            None => Step::Idle(engine.next_due()),
-        }
-    }
-
-    fn signal(&self) -> &Signal {
-        &self.signal.0
-    }
-
-    fn panicked(&self) {
-        // Nobody knows what was half done: no write may build on it.
-        if let Some(engine) = self.engine.upgrade() {
-            let detail = "a background job panicked; this is a defect of sealstone";
-            engine.poison(&Error::new(ErrorKind::Io, "maintenance", detail));
         }
     }
 }

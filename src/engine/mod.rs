@@ -50,6 +50,7 @@ pub(crate) mod verify;
 pub(crate) mod version;
 pub(crate) mod waiting;
 pub(crate) mod window;
+pub(crate) mod worker;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -184,7 +185,7 @@ pub(crate) struct Engine {
     /// Raised when a quantum of a job has ended.
     pub stepped: Signal,
     /// Raised when a job may have become runnable.
-    pub work: Arc<jobs::WorkSignal>,
+    pub work: Arc<worker::WorkSignal>,
     pub counters: Counters,
     pub pressure: PressureState,
     /// Memory that writes use again.

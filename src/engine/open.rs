@@ -22,7 +22,7 @@ use crate::engine::filter_job::FilterSlot;
 use crate::engine::filter_set::FilterSet;
 use crate::engine::flush::FlushSlot;
 use crate::engine::fold::FoldSlot;
-use crate::engine::jobs::{Maintenance, WorkSignal};
+use crate::engine::jobs::Maintenance;
 use crate::engine::memtable_options;
 use crate::engine::pressure::PressureState;
 use crate::engine::recovery::Recovered;
@@ -30,6 +30,7 @@ use crate::engine::registry::Registry;
 use crate::engine::residency::{FILTER_BITS_RESIDENT, Residency};
 use crate::engine::scratch::ScratchPool;
 use crate::engine::version::{Run, Runs, Version};
+use crate::engine::worker::WorkSignal;
 use crate::engine::{CommitState, Engine, Sizes, sizes};
 use crate::env::{
     Env, FileKind, FileName, IoErrorKind, Listing, LockGuard, LockMode, OpenMode, io,
