@@ -115,6 +115,7 @@ const HASHED_AT_ONCE_BYTES: usize = 4 + 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hasher {
     seed: [u8; 16],
+    family_id: u128,
     hash_bits: u8,
 }
 
@@ -122,7 +123,22 @@ impl Hasher {
     /// A hasher that keeps the top `hash_bits` (1 to 46) of 46 bits.
     pub fn new(seed: [u8; 16], hash_bits: u8) -> Self {
         debug_assert!((1..=HASH_BITS).contains(&u32::from(hash_bits)));
-        Self { seed, hash_bits }
+        Self {
+            seed,
+            family_id: 0,
+            hash_bits,
+        }
+    }
+
+    /// The hasher of that family.
+    pub const fn of_family(mut self, family_id: u128) -> Self {
+        self.family_id = family_id;
+        self
+    }
+
+    /// Whose it is: what all segments of a store have in common is kept once.
+    pub const fn family_id(&self) -> u128 {
+        self.family_id
     }
 
     /// The bits kept.

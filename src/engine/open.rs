@@ -121,7 +121,7 @@ impl Engine {
         state: &ManifestState,
         lock: Box<dyn LockGuard>,
     ) -> Result<Self> {
-        let hasher = Arc::new(Hasher::new(state.hash_seed, state.hash_bits));
+        let hasher = Arc::new(state.hasher());
         let version = version_of(state, &hasher)?;
         let region = Region::new(settings.write_region_bytes, settings.chunk_bytes);
         let scratch = region.try_acquire(sizes.scratch_bytes, Owner::Scratch).ok();

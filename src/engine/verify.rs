@@ -216,7 +216,7 @@ impl<'a> Verification<'a> {
             }
         };
         let state = read.state;
-        self.hasher = Arc::new(Hasher::new(state.hash_seed, state.hash_bits));
+        self.hasher = Arc::new(state.hasher());
         let logs = state.logs.iter().map(|log| FileName::log(log.number));
         let names: Vec<_> = std::iter::once(FileName::MANIFEST).chain(logs).collect();
         let mut runs = Vec::new();

@@ -151,7 +151,7 @@ pub(super) fn encode_state(state: &ManifestState, out: &mut Vec<u8>) {
     state
         .segments
         .iter()
-        .for_each(|entry| put_segment(out, &entry.unpack()));
+        .for_each(|entry| put_segment(out, &entry.unpack(state.family_id)));
 }
 
 /// Reads the payload of a whole state, whose rules are still to be checked.
@@ -172,6 +172,10 @@ pub(super) fn decode_state(
             None => {}
             Some(Change::AddKeyspace(entry)) => state.keyspaces.push(entry),
             Some(Change::AddLog(entry)) => state.logs.push(entry),
+            // The packed form says nothing of the family.
+            Some(Change::AddSegment(entry)) if entry.identity.family_id != state.family_id => {
+                return Err(Malformed::Damaged("a segment of another family"));
+            }
             Some(Change::AddSegment(entry)) => state.segments.push(entry.pack()),
             Some(_) => return Err(Malformed::Damaged("a state that holds an edit")),
         }

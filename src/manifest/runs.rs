@@ -43,7 +43,7 @@ pub enum NamedRun {
 pub fn of(state: &ManifestState, kind: KeyspaceKind) -> Result<Vec<NamedRun>> {
     let mut runs = Vec::new();
     for_each(state, kind, |parts, segments| {
-        let packed = |named: &Member<'_>| named.packed.clone();
+        let packed = |named: &Member<'_>| named.0.clone();
         match parts.first() {
             None => runs.extend(segments.iter().map(packed).map(NamedRun::Fresh)),
             Some(first) => runs.push(NamedRun::Folded {
@@ -63,28 +63,29 @@ pub(super) fn check(state: &ManifestState) -> Result<()> {
     kinds.try_for_each(|kind| for_each(state, *kind, |_, _| ()))
 }
 
-/// A file, with what it is sorted by; the rest is asked when it is needed.
+/// A file. What is asked of it is unpacked each time: a list of them is a word for each.
 #[derive(Clone, Copy)]
-struct Member<'a> {
-    generation_hi: u64,
-    packed: &'a PackedMeta,
-}
+struct Member<'a>(&'a PackedMeta);
 
 impl Member<'_> {
     fn generation_lo(&self) -> u64 {
-        self.packed.generations().0
+        self.0.generations().0
+    }
+
+    fn generation_hi(&self) -> u64 {
+        self.0.generations().1
     }
 
     fn records(&self) -> u64 {
-        self.packed.unpack().counts.records
+        self.0.records()
     }
 
     fn level(&self) -> u8 {
-        self.packed.unpack().identity.level
+        self.0.role().level
     }
 
     fn part(&self) -> u16 {
-        self.packed.unpack().identity.part
+        self.0.role().part
     }
 }
 
@@ -100,31 +101,27 @@ fn for_each<'a>(
     let mut segments = Vec::with_capacity(room);
     let mut parts = Vec::new();
     for packed in &state.segments {
-        let identity = packed.unpack().identity;
-        if identity.kind == kind {
-            let generation_hi = identity.generation_hi;
-            let list = match identity.level {
+        let role = packed.role();
+        if role.kind == kind {
+            let list = match role.level {
                 0 => &mut segments,
                 _ => &mut parts,
             };
-            list.push(Member {
-                generation_hi,
-                packed,
-            });
+            list.push(Member(packed));
         }
     }
-    segments.sort_unstable_by_key(|named| Reverse(named.generation_hi));
+    segments.sort_unstable_by_key(|named| Reverse(named.generation_hi()));
     // The parts of one run side by side.
-    parts.sort_by_cached_key(|named| (Reverse(named.generation_hi), named.level(), named.part()));
+    parts.sort_by_cached_key(|named| (Reverse(named.generation_hi()), named.level(), named.part()));
     check_apart(&segments)?;
     let mut rest = segments.as_slice();
     for parts in parts.chunk_by(same_run) {
         let Some(run) = parts.first() else {
             continue;
         };
-        let newer = rest.partition_point(|named| named.generation_lo() > run.generation_hi);
+        let newer = rest.partition_point(|named| named.generation_lo() > run.generation_hi());
         let (fresh, other) = rest.split_at(newer);
-        let inside = other.partition_point(|named| named.generation_hi >= run.generation_lo());
+        let inside = other.partition_point(|named| named.generation_hi() >= run.generation_lo());
         let (own, older) = other.split_at(inside);
         check_run(parts, own)?;
         visit(&[], fresh);
@@ -138,19 +135,19 @@ fn for_each<'a>(
 /// Segments, newest first, have no generation in common: a fold of some of them would cut another.
 fn check_apart(segments: &[Member<'_>]) -> Result<()> {
     let mut neighbours = segments.iter().zip(segments.iter().skip(1));
-    let common = neighbours.find(|(newer, older)| newer.generation_lo() <= older.generation_hi);
+    let common = neighbours.find(|(newer, older)| newer.generation_lo() <= older.generation_hi());
     match common {
         None => Ok(()),
         Some((newer, older)) => Err(broken(format!(
             "segments {} and {} hold the same generations",
-            older.packed.number(),
-            newer.packed.number()
+            older.0.number(),
+            newer.0.number()
         ))),
     }
 }
 
 fn same_run(a: &Member<'_>, b: &Member<'_>) -> bool {
-    let run = |named: &Member<'_>| (named.packed.generations(), named.level());
+    let run = |named: &Member<'_>| (named.0.generations(), named.level());
     run(a) == run(b)
 }
 
@@ -165,7 +162,7 @@ fn check_run(parts: &[Member<'_>], segments: &[Member<'_>]) -> Result<()> {
     };
     let oldest = run.generation_lo();
     let inside = |named: &Member<'_>| {
-        oldest <= named.generation_lo() && named.generation_hi <= run.generation_hi
+        oldest <= named.generation_lo() && named.generation_hi() <= run.generation_hi()
     };
     let rule = if !parts.iter().enumerate().all(numbered)
         || !parts.len().is_power_of_two()
@@ -179,6 +176,6 @@ fn check_run(parts: &[Member<'_>], segments: &[Member<'_>]) -> Result<()> {
     } else {
         return Ok(());
     };
-    let number = run.packed.number();
+    let number = run.0.number();
     Err(broken(format!("the run of part {number} {rule}")))
 }

@@ -4,7 +4,7 @@
 //! have equal states and equal bytes.
 
 use crate::segment::PackedMeta;
-use crate::types::{KeyspaceId, KeyspaceKind, Sequence};
+use crate::types::{Hasher, KeyspaceId, KeyspaceKind, Sequence};
 
 /// A named keyspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +92,11 @@ impl ManifestState {
             next_generation: 1,
             clean_close: false,
         }
+    }
+
+    /// The family's hasher.
+    pub fn hasher(&self) -> Hasher {
+        Hasher::new(self.hash_seed, self.hash_bits).of_family(self.family_id)
     }
 
     /// The log with `number`.

@@ -230,7 +230,7 @@ impl ManifestState {
             }
         }
         self.segments.iter().try_for_each(|entry| {
-            let entry = entry.unpack();
+            let entry = entry.unpack(self.family_id);
             self.check_segment(&entry)?;
             self.check_flushed(&entry)
         })?;
@@ -282,10 +282,7 @@ impl ManifestState {
     fn remove_segment(&mut self, number: u64, part: bool) -> Result<Step> {
         let place = self.segment_place(number).ok();
         let named = |place: &usize| {
-            let level = self
-                .segments
-                .get(*place)
-                .map(|entry| entry.unpack().identity.level);
+            let level = self.segments.get(*place).map(|entry| entry.role().level);
             level.is_some_and(|level| (level > 0) == part)
         };
         match place.filter(named) {

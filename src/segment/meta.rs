@@ -10,9 +10,9 @@
 //! varint  file length, tail offset from the file's end, tail length beyond that
 //! varint  records, tombstones, highest sequence from the lowest, bytes of keys, of values
 //!      8  footer checksum
-//!     16  family id
 //! ```
 //!
+//! The family is not in it: all segments of a store have one, and whoever unpacks a form knows it.
 //! Differences wrap, so every value survives, also what a damaged manifest says. The form is never
 //! stored. It nearly always fits the room beside the counts of who shares it; the few that don't, with
 //! numbers beyond what a store of terabytes has, are one allocation more. So a handle is one word.
@@ -49,14 +49,14 @@ pub struct SegmentMeta {
 }
 
 /// Bytes of a packed form that need no allocation of their own. With the counts that is what allocators
-/// give for 64 to 72 bytes: 80.
-const SHORT_BYTES: usize = 55;
+/// give for 41 to 56 bytes: 64.
+const SHORT_BYTES: usize = 39;
 
 /// The same, packed and shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackedMeta(Arc<Packed>);
 
-/// The packed form; what is behind the checksum and the family of a short one says nothing.
+/// The packed form; what is behind the checksum of a short one says nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Packed {
     Short([u8; SHORT_BYTES]),
@@ -95,12 +95,11 @@ impl SegmentMeta {
             counts.key_bytes,
             counts.value_bytes,
         ];
-        let mut bytes = Vec::with_capacity(VARINTS * VARINT_BYTES_MAX + 24);
+        let mut bytes = Vec::with_capacity(VARINTS * VARINT_BYTES_MAX + 8);
         for number in numbers {
             put_varint(&mut bytes, number);
         }
         bytes.extend_from_slice(&self.footer_checksum.to_le_bytes());
-        bytes.extend_from_slice(&identity.family_id.to_le_bytes());
         let mut short = [0; SHORT_BYTES];
         let packed = match short.get_mut(..bytes.len()) {
             Some(room) => {
@@ -144,7 +143,28 @@ impl PackedMeta {
 
     /// The file's name: a level above 0 has an index and no records.
     pub fn name(&self) -> FileName {
-        self.unpack().name()
+        match self.role().level {
+            0 => FileName::segment(self.number()),
+            _ => FileName::run(self.number()),
+        }
+    }
+
+    /// What it is.
+    pub fn role(&self) -> Role {
+        let mut numbers = self.numbers();
+        for _ in 0..4 {
+            numbers.next();
+        }
+        Role::of_number(numbers.next())
+    }
+
+    /// Its records, or the entries of a part.
+    pub fn records(&self) -> u64 {
+        let mut numbers = self.numbers();
+        for _ in 0..8 {
+            numbers.next();
+        }
+        numbers.next()
     }
 
     /// Its bytes in memory beside the counts of who shares it.
@@ -156,8 +176,8 @@ impl PackedMeta {
         size_of::<Packed>() + beside
     }
 
-    /// The plain form.
-    pub fn unpack(&self) -> SegmentMeta {
+    /// The plain form, of a store of that family.
+    pub fn unpack(&self, family_id: u128) -> SegmentMeta {
         let mut numbers = self.numbers();
         let mut next = || numbers.next();
         let (min_sequence, number) = (next(), next());
@@ -165,20 +185,17 @@ impl PackedMeta {
         let (file_len, from_end, tail_more) = (next(), next(), next());
         let (records, tombstones, sequences, key_bytes, value_bytes) =
             (next(), next(), next(), next(), next());
-        let rest = numbers.0;
-        let checksum = rest.first_chunk().copied().unwrap_or_default();
-        let family_id = rest.get(8..).and_then(<[u8]>::first_chunk);
-        let family_id = family_id.copied().unwrap_or_default();
+        let checksum = numbers.0.first_chunk().copied().unwrap_or_default();
+        let Role { kind, level, part } = Role::of_number(role);
         SegmentMeta {
             number,
             identity: SegmentIdentity {
-                family_id: u128::from_le_bytes(family_id),
+                family_id,
                 generation_lo,
                 generation_hi: generation_lo.wrapping_add(generations),
-                // Packed from a kind, so it is one.
-                kind: KeyspaceKind::from_code(role as u8).unwrap_or(KeyspaceKind::Mutable),
-                level: (role >> 8) as u8,
-                part: (role >> 16) as u16,
+                kind,
+                level,
+                part,
             },
             file_len,
             tail_offset: file_len.wrapping_sub(from_end),
@@ -192,6 +209,28 @@ impl PackedMeta {
                 key_bytes,
                 value_bytes,
             },
+        }
+    }
+}
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Role {
+    /// Of these keyspaces.
+    pub kind: KeyspaceKind,
+    /// 0 for a segment, more for the part of a folded run.
+    pub level: u8,
+    /// Which part.
+    pub part: u16,
+}
+
+impl Role {
+    fn of_number(number: u64) -> Self {
+        Self {
+            // Packed from a kind, so it is one.
+            kind: KeyspaceKind::from_code(number as u8).unwrap_or(KeyspaceKind::Mutable),
+            level: (number >> 8) as u8,
+            part: (number >> 16) as u16,
         }
     }
 }
@@ -268,10 +307,14 @@ mod tests {
                 },
             };
             let packed = meta.pack();
-            prop_assert_eq!(packed.unpack(), meta.clone());
+            prop_assert_eq!(packed.unpack(family_id), meta.clone());
             prop_assert_eq!(packed.number(), meta.number);
+            prop_assert_eq!(packed.name(), meta.name());
+            prop_assert_eq!(packed.records(), meta.counts.records);
             prop_assert_eq!(packed.min_sequence(), meta.counts.min_sequence);
             let identity = meta.identity;
+            let role = packed.role();
+            prop_assert_eq!((role.kind, role.level, role.part), (identity.kind, level, part));
             prop_assert_eq!(packed.generations(), (identity.generation_lo, identity.generation_hi));
         }
     }

@@ -130,7 +130,7 @@ impl Segment {
     /// A segment that the manifest names; its file is opened when first needed.
     pub fn new(meta: PackedMeta, hasher: Arc<Hasher>) -> Self {
         Self {
-            seeds: meta.unpack().identity.seeds(),
+            seeds: meta.unpack(hasher.family_id()).identity.seeds(),
             hasher,
             slot: FileSlot::default(),
             tail: OnceLock::new(),
@@ -150,7 +150,7 @@ impl Segment {
 
     /// What the manifest knows of it.
     pub fn meta(&self) -> SegmentMeta {
-        self.meta.unpack()
+        self.meta.unpack(self.hasher.family_id())
     }
 
     /// The file's number.

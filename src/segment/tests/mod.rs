@@ -85,7 +85,7 @@ impl Default for Build {
 
 impl Build {
     fn hasher(&self) -> Hasher {
-        Hasher::new([9; 16], self.hash_bits)
+        Hasher::new([9; 16], self.hash_bits).of_family(IDENTITY.family_id)
     }
 
     fn write(&self, disk: &Disk, number: u64, records: &[Given]) -> SegmentSummary {
