@@ -101,7 +101,7 @@ impl FlushJob {
         Self {
             generation: queued.start(),
             phase: Phase::Begin(0),
-            outputs: Vec::new(),
+            outputs: Vec::with_capacity(KeyspaceKind::ALL.len()),
             spare: None,
             spare_missing: false,
             window_entries: 0,
@@ -464,7 +464,7 @@ impl Engine {
             generation.handle().number,
             records.sum::<u64>() == window_entries,
         );
-        let mut segments = Vec::new();
+        let mut segments = Vec::with_capacity(outputs.len());
         for output in outputs {
             let meta = self.named_meta(&output.meta);
             let hasher = self.hasher.clone();

@@ -462,14 +462,17 @@ impl Engine {
     }
 
     fn fold_edit(&self, job: &FoldJob) -> Result<()> {
-        let mut changes = Vec::new();
         let replaced = job.choice.replaced.iter().filter(|run| run.level() > 0);
-        changes.extend(replaced.flat_map(Run::parts).map(|part| Change::DropPart {
+        let dropped = replaced.flat_map(Run::parts).map(|part| Change::DropPart {
             number: part.number(),
-        }));
+        });
+        // These, and which number is free.
+        let room = dropped.clone().count() + job.outputs.len() + 1;
+        let mut changes = Vec::with_capacity(room);
+        changes.extend(dropped);
         let outputs = job.outputs.iter();
         changes.extend(outputs.map(|output| Change::AddSegment(output.meta.clone())));
-        self.edit_manifest(&changes)
+        self.edit_manifest_with(|_| changes)
     }
 
     /// Closes the files that only the fold read: with many segments they would take as much memory as

@@ -90,7 +90,7 @@ impl FoldJob {
             ordinal_bits: ordinal_bits as u8,
             opened,
             phase: Phase::Begin,
-            outputs: Vec::new(),
+            outputs: Vec::with_capacity(1 << prefix_bits),
             segments,
             choice,
         })
