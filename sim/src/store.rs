@@ -3,6 +3,7 @@
 mod checks;
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use sealstone::env::{Env, PressureLevel};
@@ -508,6 +509,12 @@ impl Subject for SimStore {
 
     fn newest_is_folded(&self) -> bool {
         self.folded.get()
+    }
+
+    fn folded_parts(&self) -> BTreeSet<u64> {
+        let audit = self.store.audit();
+        let folded = audit.runs.iter().filter(|run| run.level > 0);
+        folded.flat_map(|run| run.parts.iter().copied()).collect()
     }
 
     fn records(bytes: &[u8]) -> Vec<Range<u64>> {

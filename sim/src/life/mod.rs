@@ -10,6 +10,8 @@
 mod end;
 mod events;
 mod excuse;
+mod last;
+mod long_view;
 mod reads;
 mod record;
 mod scene;
