@@ -3,6 +3,7 @@
 //!
 //! Abilities beyond open, write and read have defaults that do nothing, which a miniature keeps.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use sealstone::env::{Env, PressureLevel};
@@ -98,6 +99,11 @@ pub trait Subject: Sized {
 
     /// Options for scripted runs.
     fn options() -> Self::Options;
+
+    /// The file numbers of the parts of folded runs that lookups use now.
+    fn folded_parts(&self) -> BTreeSet<u64> {
+        BTreeSet::new()
+    }
 
     /// Whether what the last audit called the newest file is an index that was folded from others.
     fn newest_is_folded(&self) -> bool {

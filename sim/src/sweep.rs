@@ -175,6 +175,7 @@ pub fn expected_hits() -> Vec<String> {
         "rot",
         "scene-barrier",
         "scene-burst",
+        "scene-long-view",
         "scene-no-room",
         "scene-rot",
         "scene-torn-header",

@@ -115,23 +115,33 @@ impl<S: Subject> Run<S> {
             .choices
             .below(Purpose::Workload, open.views.len() as u32) as usize;
         let (keyspace, key) = self.key();
+        if !whole {
+            return self.get_in_view(open, index, (keyspace, &key));
+        }
         let (view, at, id) = &open.views[index];
         let (at, id, rule) = (*at, *id, self.read_rule("S8"));
-        match whole {
-            true => self.plan_scan(keyspace, &format!(" in s{id}")),
-            false => self.plan_get("get", keyspace, &key, Some(id)),
+        self.plan_scan(keyspace, &format!(" in s{id}"));
+        let answer = open.subject.view_scan(view, keyspace, false);
+        if let Some(items) = of_view(self.settled(open, answer))? {
+            self.model.check_scan(rule, (keyspace, false), at, &items)?;
         }
-        if whole {
-            let answer = open.subject.view_scan(view, keyspace, false);
-            if let Some(items) = of_view(self.settled(open, answer))? {
-                self.model.check_scan(rule, (keyspace, false), at, &items)?;
-            }
-        } else {
-            let answer = open.subject.view_get(view, keyspace, &key);
-            if let Some(value) = of_view(self.settled(open, answer))? {
-                self.model
-                    .check_get(rule, (keyspace, &key), at, value.as_deref())?;
-            }
+        Ok(())
+    }
+
+    /// Reads a key in a snapshot.
+    pub(super) fn get_in_view(
+        &mut self,
+        open: &mut Open<S>,
+        index: usize,
+        (keyspace, key): (usize, &[u8]),
+    ) -> Lived<()> {
+        let (view, at, id) = &open.views[index];
+        let (at, id, rule) = (*at, *id, self.read_rule("S8"));
+        self.plan_get("get", keyspace, key, Some(id));
+        let answer = open.subject.view_get(view, keyspace, key);
+        if let Some(value) = of_view(self.settled(open, answer))? {
+            self.model
+                .check_get(rule, (keyspace, key), at, value.as_deref())?;
         }
         Ok(())
     }
@@ -214,7 +224,7 @@ impl<S: Subject> Run<S> {
     /// A lookup reads a page and a record of each run it looks into; one page more where equal hash
     /// prefixes go on, and what the first touch of a file takes. A touch that a fault of this life cut short
     /// has opened the file already when its tail is read again: once for each fault.
-    fn check_cost(&mut self, before: &Figures, after: &Figures) -> Lived<()> {
+    pub(super) fn check_cost(&mut self, before: &Figures, after: &Figures) -> Lived<()> {
         let reads = after.reads - before.reads;
         let candidates = after.candidates - before.candidates;
         let opens = after.opens - before.opens;
@@ -357,16 +367,10 @@ impl<S: Subject> Run<S> {
 
     /// A snapshot does not see what was written since, now that it may lie in a segment.
     fn check_view_of_later(&mut self, open: &mut Open<S>, index: usize) -> Lived<()> {
-        let (_, at, id) = open.views[index];
-        let rule = self.read_rule("S8");
+        let (_, at, _) = open.views[index];
         let later: Vec<_> = self.model.changed_since(at).take(KEYS_LOOKED_AT).collect();
         for (keyspace, key) in later {
-            self.plan_get("get", keyspace, &key, Some(id));
-            let answer = open.subject.view_get(&open.views[index].0, keyspace, &key);
-            if let Some(value) = self.settled(open, answer)? {
-                self.model
-                    .check_get(rule, (keyspace, &key), at, value.as_deref())?;
-            }
+            self.get_in_view(open, index, (keyspace, &key))?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@
 //! burst        large writes and nothing else, so that many generations wait while nobody flushes them, and
 //!              memory holds far more than its floor when the store comes to rest
 //! rot          aimed at records, at filters, or at what lies behind records; or a whole record stands where another was
+//! long-view    a snapshot outlives the runs that it reads, see `long_view.rs`
 //! ```
 //! All draws come from a stream of their own ([`Purpose::Scene`]), of which zero is no scene: what the other
 //! streams draw for a seed does not hang on them.

@@ -146,6 +146,8 @@ fn stats(stats: &Stats, name: &str) -> Result<i128, Wrong> {
         seals,
         flushed_segments,
         flush_retries,
+        damaged_indexes,
+        folds,
         submit_restarts,
         busy,
         stalls,

@@ -16,6 +16,7 @@ mod machine;
 mod measure;
 mod options;
 mod reads;
+mod stores;
 pub mod text;
 mod tree;
 mod world;
