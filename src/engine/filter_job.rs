@@ -24,9 +24,6 @@ const RECORDS_A_PIECE: u32 = 16;
 /// Pieces of a step at most.
 const PIECES_MAX: u32 = 64;
 
-/// Counted lookups between two looks at the jobs.
-const COUNTED_A_LOOK: u64 = 16;
-
 /// What the lock of filter loads guards, which is held during their reads.
 #[derive(Debug, Default)]
 pub(crate) struct FilterSlot {
@@ -89,11 +86,14 @@ impl Engine {
         self.publish_filters(residency);
     }
 
-    /// Counts a lookup that is one of the sampled, and how many runs without filter it met in vain.
+    /// Counts a lookup that is one of the sampled, and how many runs without filter it met in vain. Wakes the
+    /// job when a plan has become due, and no more often: to a lookup that is twenty times what it takes else.
     pub fn count_sampled(&self, ghosts: u64) {
-        self.counters.filter_ghosts.add(ghosts);
+        if ghosts > 0 {
+            self.counters.filter_ghosts.add(ghosts);
+        }
         self.counters.sampled.add(1);
-        if self.counters.sampled.get().is_multiple_of(COUNTED_A_LOOK) {
+        if self.plan_due.is_reached(self.counters.sampled.get()) {
             self.work.0.raise();
         }
     }

@@ -140,6 +140,12 @@ impl Engine {
         } else {
             state.incarnation + 1
         };
+        let residency = Residency::new(
+            settings.filter_policy,
+            settings.filter_budget_bytes,
+            settings.filter_sample_bits,
+            version.runs.iter().any(|runs| !runs.is_empty()),
+        );
         Ok(Self {
             hasher: hasher.clone(),
             family_id: state.family_id,
@@ -171,12 +177,8 @@ impl Engine {
             window: Window::new(settings.window_bytes, sizes.segment_bytes),
             fill: Mutex::new(None),
             filters: Mutex::new(FilterSlot::default()),
-            residency: Mutex::new(Residency::new(
-                settings.filter_policy,
-                settings.filter_budget_bytes,
-                settings.filter_sample_bits,
-                version.runs.iter().any(|runs| !runs.is_empty()),
-            )),
+            plan_due: residency.due(),
+            residency: Mutex::new(residency),
             maintenance: Mutex::new(Maintenance::default()),
             keyspaces: Mutex::new(
                 state

@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::iter::Peekable;
 
 use crate::engine::fold::filter_bits_of;
+use crate::engine::plan_due::PlanDue;
 use crate::engine::version::{Part, Run, Version, rounded};
 use crate::env::PressureLevel;
 use crate::filter::planner::{self, Choice, FALSE_PPM, Unit, choice_of};
@@ -38,8 +39,9 @@ const ARRIVALS_ASSUMED: u64 = 16;
 /// Counted lookups for each part after which a new plan may differ.
 const ARRIVALS_A_PART: u64 = 16;
 
-/// Bounds of their sum.
-const ARRIVALS_A_PLAN: (u64, u64) = (16, 4096);
+/// Bounds of their sum. The lookup that completes it wakes the job, which is a system call: with the lower
+/// bound one lookup in 4,096 does.
+const ARRIVALS_A_PLAN: (u64, u64) = (64, 4096);
 
 /// A filter that is being loaded.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +74,8 @@ pub(crate) struct Residency {
     /// Counted lookups at the last plan that halved the counts, and how many more make the next.
     counted: u64,
     counted_next: u64,
+    /// The sum of both, for lookups.
+    due: Arc<PlanDue>,
     /// Parts whose filter the plan does not want.
     frees: Vec<Part>,
     /// What the plan wants; the best is the last.
@@ -83,7 +87,7 @@ pub(crate) struct Residency {
 impl Residency {
     /// Books of a store that has parts already, or none.
     pub fn new(policy: FilterPolicy, budget_bytes: u64, sample_bits: u8, has_parts: bool) -> Self {
-        Self {
+        let books = Self {
             policy,
             configured_bytes: budget_bytes,
             budget_bytes,
@@ -95,11 +99,25 @@ impl Residency {
             stale: has_parts,
             counted: 0,
             counted_next: ARRIVALS_A_PLAN.0,
+            due: Arc::default(),
             frees: Vec::new(),
             loads: Vec::new(),
             in_flight: None,
             plans: 0,
-        }
+        };
+        books.set_due();
+        books
+    }
+
+    /// When counted lookups make a plan due.
+    pub fn due(&self) -> Arc<PlanDue> {
+        self.due.clone()
+    }
+
+    fn set_due(&self) {
+        let plans = self.weighs() && !self.never_has_any();
+        let due = self.counted.saturating_add(self.counted_next);
+        self.due.set(plans.then_some(due));
     }
 
     /// Bytes of filters, that of a load in flight included.
@@ -157,13 +175,22 @@ impl Residency {
 
     /// Whether a plan is due.
     pub fn needs_plan(&self, counted: u64) -> bool {
-        let never = self.budget_bytes == 0 || self.policy == FilterPolicy::None;
-        (self.stale || self.counts_are_due(counted)) && !(never && self.used_bytes == 0)
+        let has_none = self.never_has_any() && self.used_bytes == 0;
+        (self.stale || self.counts_are_due(counted)) && !has_none
+    }
+
+    /// Whether no plan would have a filter.
+    fn never_has_any(&self) -> bool {
+        self.budget_bytes == 0 || self.policy == FilterPolicy::None
+    }
+
+    /// Whether plans depend on what is counted.
+    const fn weighs(&self) -> bool {
+        matches!(self.policy, FilterPolicy::Planned | FilterPolicy::All)
     }
 
     fn counts_are_due(&self, counted: u64) -> bool {
-        let weighs = matches!(self.policy, FilterPolicy::Planned | FilterPolicy::All);
-        weighs && counted - self.counted.min(counted) >= self.counted_next
+        self.weighs() && counted - self.counted.min(counted) >= self.counted_next
     }
 
     /// Makes the plan for a version and the lists that lead to it. The caller loaded the version under the
@@ -202,6 +229,7 @@ impl Residency {
         }
         let (least, most) = ARRIVALS_A_PLAN;
         self.counted_next = (ARRIVALS_A_PART * parts.len() as u64).clamp(least, most);
+        self.set_due();
         self.stale = false;
         self.plans += 1;
     }
