@@ -272,7 +272,7 @@ impl Engine {
     }
 
     pub fn keyspace_kind(&self, keyspace: KeyspaceId) -> KeyspaceKind {
-        keyspace.kind().unwrap_or(KeyspaceKind::Mutable)
+        keyspace.kind_or_mutable()
     }
 }
 
