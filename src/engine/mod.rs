@@ -26,6 +26,7 @@ pub(crate) mod explain;
 pub(crate) mod filter_job;
 #[cfg(all(test, not(loom)))]
 mod filter_job_tests;
+mod filter_pages;
 pub(crate) mod filter_set;
 pub(crate) mod flush;
 pub(crate) mod fold;

@@ -20,6 +20,7 @@
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 
+use crate::engine::filter_pages::{LOADS_MAX, NextLoad};
 use crate::engine::fold::filter_bits_of;
 use crate::engine::plan_due::PlanDue;
 use crate::engine::version::{Part, Run, Version, rounded};
@@ -384,6 +385,12 @@ impl Residency {
             cancelled: false,
         });
         (Some((part, choice, bytes)), freed)
+    }
+
+    /// The next loads, best first, as many as are reserved for at once.
+    pub fn next_loads(&self) -> impl Iterator<Item = NextLoad> {
+        let loads = self.loads.iter().rev().take(LOADS_MAX);
+        loads.map(|(part, choice)| NextLoad::of(part, *choice))
     }
 
     /// Whether the load in flight is wanted no more.
