@@ -197,7 +197,7 @@ impl Engine {
             }
         }
         // Asked only behind the memory. The version was loaded before.
-        let mut slots = Slots::new();
+        let mut slots = Slots::default();
         let window = self.window.as_ref();
         let probe = window.and_then(|it| it.probe(hash, kind, &mut slots));
         let found = self.lookup_runs(filters, probe.as_ref(), wanted, buffers, own)?;
@@ -215,7 +215,7 @@ impl Engine {
     ) -> Result<Option<ReadHit>> {
         let kind = self.keyspace_kind(wanted.keyspace);
         let window = self.window.as_ref();
-        let mut slots = Slots::new();
+        let mut slots = Slots::default();
         let probe = window.and_then(|window| window.probe(wanted.hash, kind, &mut slots));
         let filters = Filters::by_themselves(generation.runs());
         let own = self.counters.of_lookups();

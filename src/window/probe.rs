@@ -16,16 +16,8 @@ use crate::types::{KeyHash, KeyspaceKind};
 const CANDIDATES_MAX: usize = 2 * BUCKET_SLOTS;
 
 /// Room for the slots that a probe finds.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Slots([u64; CANDIDATES_MAX]);
-
-impl Slots {
-    /// None yet.
-    #[inline]
-    pub const fn new() -> Self {
-        Self([0; CANDIDATES_MAX])
-    }
-}
 
 /// Slots with the key's fingerprint, newest first, and for which generations they are all there are.
 #[derive(Debug)]

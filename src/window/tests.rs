@@ -37,7 +37,7 @@ fn install(window: &Window, generation: u64, entries: &[PackedEntry]) {
 }
 
 fn found(window: &Window, hash: u64) -> Option<Vec<(u64, u64)>> {
-    let mut slots = Slots::new();
+    let mut slots = Slots::default();
     let probe = window.probe(KeyHash(hash), KINDS[0], &mut slots)?;
     let all = probe.candidates();
     Some(
@@ -59,7 +59,7 @@ fn what_is_installed_is_found_newest_first() {
     );
     assert_eq!(found(&window, hash_of(2)), Some(vec![(7, 12)]));
     assert_eq!(found(&window, hash_of(3)), Some(Vec::new()));
-    let mut slots = Slots::new();
+    let mut slots = Slots::default();
     let other_kind = window
         .probe(KeyHash(hash_of(1)), KINDS[1], &mut slots)
         .expect("covered");
@@ -175,7 +175,7 @@ fn assert_matches(window: &Window, model: &Model, hashes: u64) -> u64 {
     for kind in KINDS {
         for key in 0..hashes {
             let hash = hash_of(key);
-            let mut slots = Slots::new();
+            let mut slots = Slots::default();
             let Some(probe) = window.probe(KeyHash(hash), kind, &mut slots) else {
                 continue;
             };
@@ -324,7 +324,7 @@ fn window_times() {
                     .wrapping_mul(6_364_136_223_846_793_005)
                     .wrapping_add(found | 1);
                 let hash = hash_of(base + (key >> 33) % newest);
-                let mut slots = Slots::new();
+                let mut slots = Slots::default();
                 let probe = window.probe(KeyHash(hash), KINDS[0], &mut slots);
                 found += probe.map_or(0, |probe| probe.candidates().count() as u64);
             }
