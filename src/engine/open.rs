@@ -140,12 +140,7 @@ impl Engine {
         } else {
             state.incarnation + 1
         };
-        let residency = Residency::new(
-            settings.filter_policy,
-            settings.filter_budget_bytes,
-            settings.filter_sample_bits,
-            version.runs.iter().any(|runs| !runs.is_empty()),
-        );
+        let plan_due = Arc::default();
         Ok(Self {
             hasher: hasher.clone(),
             family_id: state.family_id,
@@ -177,8 +172,13 @@ impl Engine {
             window: Window::new(settings.window_bytes, sizes.segment_bytes),
             fill: Mutex::new(None),
             filters: Mutex::new(FilterSlot::default()),
-            plan_due: residency.due(),
-            residency: Mutex::new(residency),
+            residency: Mutex::new(Residency::new(
+                (settings.filter_policy, settings.filter_budget_bytes),
+                settings.filter_sample_bits,
+                version.runs.iter().any(|runs| !runs.is_empty()),
+                Arc::clone(&plan_due),
+            )),
+            plan_due,
             maintenance: Mutex::new(Maintenance::default()),
             keyspaces: Mutex::new(
                 state

@@ -86,9 +86,15 @@ pub(crate) struct Residency {
 }
 
 impl Residency {
-    /// Books of a store that has parts already, or none.
-    pub fn new(policy: FilterPolicy, budget_bytes: u64, sample_bits: u8, has_parts: bool) -> Self {
-        let books = Self {
+    /// Books of a store that has parts already, or none. The first plan says when the next one is due.
+    pub fn new(
+        (policy, budget_bytes): (FilterPolicy, u64),
+        sample_bits: u8,
+        has_parts: bool,
+        due: Arc<PlanDue>,
+    ) -> Self {
+        due.set(Some(ARRIVALS_A_PLAN.0));
+        Self {
             policy,
             configured_bytes: budget_bytes,
             budget_bytes,
@@ -100,19 +106,12 @@ impl Residency {
             stale: has_parts,
             counted: 0,
             counted_next: ARRIVALS_A_PLAN.0,
-            due: Arc::default(),
+            due,
             frees: Vec::new(),
             loads: Vec::new(),
             in_flight: None,
             plans: 0,
-        };
-        books.set_due();
-        books
-    }
-
-    /// When counted lookups make a plan due.
-    pub fn due(&self) -> Arc<PlanDue> {
-        self.due.clone()
+        }
     }
 
     fn set_due(&self) {

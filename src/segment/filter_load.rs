@@ -90,6 +90,8 @@ impl Segment {
         Ok(load.is_whole())
     }
 
+    /// Never part of another function: the piece would lie on the stack of all that it does.
+    #[inline(never)]
     fn read_piece(
         &self,
         file: &OpenFile,
