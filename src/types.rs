@@ -67,6 +67,15 @@ impl KeyspaceId {
         }
     }
 
+    /// The kind, which is `Mutable` for an id that no version of the format uses. Lookups ask.
+    #[inline]
+    pub const fn kind_or_mutable(self) -> KeyspaceKind {
+        match self.0 >> 30 {
+            0b00 => KeyspaceKind::WriteOnce,
+            _ => KeyspaceKind::Mutable,
+        }
+    }
+
     /// The counter below the kind.
     pub const fn counter(self) -> u32 {
         self.0 & Self::COUNTER_MAX
@@ -190,6 +199,10 @@ mod tests {
         }
         assert_eq!(KeyspaceId::new(KeyspaceKind::Mutable, 1 << 30), None);
         assert_eq!(KeyspaceId(0x4000_0000).kind(), None);
+        for id in [0, 7, 1 << 31, 7 | 1 << 31, 1 << 30, u32::MAX].map(KeyspaceId) {
+            let kind = id.kind().unwrap_or(KeyspaceKind::Mutable);
+            assert_eq!(id.kind_or_mutable(), kind);
+        }
         assert!(
             KeyspaceId::new(KeyspaceKind::WriteOnce, 9) < KeyspaceId::new(KeyspaceKind::Mutable, 0)
         );

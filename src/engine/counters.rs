@@ -198,13 +198,12 @@ impl Counters {
             .map(|stripe| counter(stripe).get())
             .sum()
     }
+}
 
+impl OwnStripe<'_> {
     /// Adds what one lookup did; nothing is written for a lookup that met no run.
-    pub fn add_lookup(&self, counts: &ReadCounts) {
-        if *counts == ReadCounts::default() {
-            return;
-        }
-        let own = self.of_lookups();
+    pub fn add_lookup(self, counts: &ReadCounts) {
+        let own = self;
         if counts.filter_tests > 0 {
             own.add(|it| &it.filter_tests, counts.filter_tests);
         }

@@ -5,6 +5,7 @@
 //! is given back.
 
 use crate::engine::Engine;
+use crate::engine::filter_pages::ReservedPages;
 use crate::engine::jobs::Progress;
 use crate::engine::residency::Residency;
 use crate::engine::version::Part;
@@ -24,13 +25,12 @@ const RECORDS_A_PIECE: u32 = 16;
 /// Pieces of a step at most.
 const PIECES_MAX: u32 = 64;
 
-/// Counted lookups between two looks at the jobs.
-const COUNTED_A_LOOK: u64 = 16;
-
 /// What the lock of filter loads guards, which is held during their reads.
 #[derive(Debug, Default)]
 pub(crate) struct FilterSlot {
     loading: Option<Loading>,
+    /// For the loads after it.
+    reserved: ReservedPages,
 }
 
 /// A load in progress.
@@ -85,15 +85,19 @@ impl Engine {
             slot.loading = None;
             residency.end_load();
         }
+        slot.reserved.clear();
         self.counters.filter_frees.add(residency.shed(&version));
         self.publish_filters(residency);
     }
 
-    /// Counts a lookup that is one of the sampled, and how many runs without filter it met in vain.
+    /// Counts a lookup that is one of the sampled, and how many runs without filter it met in vain. Wakes the
+    /// job when a plan has become due, and no more often: to a lookup that is twenty times what it takes else.
     pub fn count_sampled(&self, ghosts: u64) {
-        self.counters.filter_ghosts.add(ghosts);
+        if ghosts > 0 {
+            self.counters.filter_ghosts.add(ghosts);
+        }
         self.counters.sampled.add(1);
-        if self.counters.sampled.get().is_multiple_of(COUNTED_A_LOOK) {
+        if self.plan_due.is_reached(self.counters.sampled.get()) {
             self.work.0.raise();
         }
     }
@@ -116,7 +120,7 @@ impl Engine {
         match slot.loading.is_some() {
             true => pieces = pieces.max(1),
             // With a small quantum the beginning is a step of its own.
-            false => slot.loading = self.begin_filter()?,
+            false => slot.loading = self.begin_filter(&mut slot.reserved)?,
         }
         let Some(mut loading) = slot.loading.take() else {
             return Ok(Progress::Did);
@@ -170,25 +174,29 @@ impl Engine {
             slot.loading = None;
             residency.end_load();
         }
+        if !residency.has_loads() {
+            slot.reserved.clear();
+        }
         (freed > 0 || !residency.has_loads()).then_some(Progress::Did)
     }
 
     /// Begins the best load of the plan, if there is one.
-    fn begin_filter(&self) -> Result<Option<Loading>> {
-        let begun = {
+    fn begin_filter(&self, reserved: &mut ReservedPages) -> Result<Option<Loading>> {
+        let (begun, pages) = {
             let mut residency = self.residency.lock();
+            let pages = reserved.take_next(|| residency.next_loads());
             let (begun, freed) = residency.begin_load();
             self.counters.filter_frees.add(freed);
             if freed > 0 {
                 self.publish_filters(&residency);
             }
-            begun
+            (begun, pages)
         };
         let Some((part, choice, bytes)) = begun else {
             return Ok(None);
         };
         let mut counts = ReadCounts::default();
-        let load = part.begin_filter_load(&self.files, bits_of(choice), bytes, &mut counts);
+        let load = part.begin_filter_load(&self.files, bits_of(choice), bytes, pages, &mut counts);
         self.counters.filter_reads.add(counts.reads);
         match load {
             Ok(load) => Ok(Some(Loading { part, choice, load })),

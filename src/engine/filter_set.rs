@@ -17,6 +17,7 @@
 //! * What it answers is what the parts' own filters answer: which of them are asked changes no result.
 
 use crate::engine::Engine;
+use crate::engine::counters::OwnStripe;
 use crate::engine::residency::Residency;
 use crate::engine::version::{Run, Version, rounded};
 use crate::filter::simd::{self, BlockTests};
@@ -225,6 +226,8 @@ pub(crate) struct Filters<'a> {
     version: Option<(&'a Version, KeyspaceKind)>,
     /// The set, if it is of this version; never held during a read.
     pub pinned: Option<Guard<Arc<FilterSet>>>,
+    /// A lower end of the window table's range and how many runs the set says it covers, if that was asked.
+    known_cover: Option<(u64, usize)>,
 }
 
 impl<'a> Filters<'a> {
@@ -234,6 +237,7 @@ impl<'a> Filters<'a> {
             runs,
             version: None,
             pinned: None,
+            known_cover: None,
         }
     }
 
@@ -246,10 +250,14 @@ impl<'a> Filters<'a> {
     /// How many of the runs the window table covers as a whole: the newest of them. Nothing if there are
     /// newer ones than it knew when it was asked.
     #[inline]
-    pub fn covered(&self, probe: &Probe) -> Option<usize> {
+    pub fn covered(&self, probe: &Probe<'_>) -> Option<usize> {
         // The set has the bounds side by side.
+        let known = self.known_cover.filter(|(lo, _)| *lo == probe.lo);
         if let Some(lane) = self.lane()
-            && let Some(covered) = lane.covered(probe.lo)
+            && let Some(covered) = match known {
+                Some((_, covered)) => Some(covered),
+                None => lane.covered(probe.lo),
+            }
         {
             return (lane.newest_generation()? < probe.hi).then_some(covered);
         }
@@ -260,7 +268,7 @@ impl<'a> Filters<'a> {
 
     /// Where the run is that has the newest candidate's generation, as far as the set knows.
     #[inline]
-    pub fn run_of(&self, probe: &Probe) -> usize {
+    pub fn run_of(&self, probe: &Probe<'_>) -> usize {
         let newest = probe.candidates().next();
         let lane = self.lane().zip(newest);
         lane.map_or(0, |(lane, (generation, _))| lane.run_of(generation))
@@ -290,6 +298,7 @@ impl Engine {
             runs: &version.runs[usize::from(kind.code())],
             version: Some((version, kind)),
             pinned: set.is_of(version).then_some(set),
+            known_cover: None,
         }
     }
 
@@ -304,17 +313,18 @@ impl Engine {
     /// Asks for the cache lines of the filters that a lookup will test unless memory answers it: those that
     /// the window table does not spare, and none if it is thought to be enough.
     #[inline]
-    pub fn prefetch_filters(&self, filters: &Filters<'_>, hash: KeyHash) {
+    pub fn prefetch_filters(&self, filters: &mut Filters<'_>, hash: KeyHash, own: OwnStripe<'_>) {
         let lo = self
             .window
             .as_ref()
             .and_then(|window| window.covered_from());
-        if lo.is_some() && self.counters.of_lookups().expects_window_hit() {
+        if lo.is_some() && own.expects_window_hit() {
             return;
         }
         if let Some(lane) = filters.lane() {
-            let from = lo.and_then(|lo| lane.covered(lo)).unwrap_or(0);
-            lane.prefetch(from, hash);
+            let cover = lo.and_then(|lo| Some((lo, lane.covered(lo)?)));
+            lane.prefetch(cover.map_or(0, |(_, covered)| covered), hash);
+            filters.known_cover = cover;
         }
     }
 

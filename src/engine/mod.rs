@@ -24,6 +24,9 @@ mod commit_tests;
 pub(crate) mod counters;
 pub(crate) mod explain;
 pub(crate) mod filter_job;
+#[cfg(all(test, not(loom)))]
+mod filter_job_tests;
+mod filter_pages;
 pub(crate) mod filter_set;
 pub(crate) mod flush;
 pub(crate) mod fold;
@@ -35,6 +38,7 @@ pub(crate) mod jobs;
 mod loom_tests;
 pub(crate) mod multi;
 pub(crate) mod open;
+pub(crate) mod plan_due;
 pub(crate) mod pressure;
 pub(crate) mod read;
 pub(crate) mod read_buffers;
@@ -76,6 +80,7 @@ use filter_set::FilterSet;
 use flush::FlushSlot;
 use fold::FoldSlot;
 use jobs::Maintenance;
+use plan_due::PlanDue;
 use pressure::PressureState;
 use registry::Registry;
 use residency::Residency;
@@ -162,6 +167,8 @@ pub(crate) struct Engine {
     pub registry: Mutex<Registry>,
     pub filters: Mutex<FilterSlot>,
     pub residency: Mutex<Residency>,
+    /// When lookups that were counted make a plan of it due.
+    pub plan_due: Arc<PlanDue>,
     pub window: Option<Window>,
     pub fill: Mutex<Option<FillJob>>,
     pub maintenance: Mutex<Maintenance>,
@@ -267,7 +274,7 @@ impl Engine {
     }
 
     pub fn keyspace_kind(&self, keyspace: KeyspaceId) -> KeyspaceKind {
-        keyspace.kind().unwrap_or(KeyspaceKind::Mutable)
+        keyspace.kind_or_mutable()
     }
 }
 

@@ -85,7 +85,7 @@ impl Engine {
             });
             let mut counts = ReadCounts::default();
             buffers.read_ahead(&self.files, self.settings.cold_reads_ahead, &mut counts);
-            self.counters.add_lookup(&counts);
+            self.counters.of_lookups().add_lookup(&counts);
         }
     }
 

@@ -141,6 +141,7 @@ impl Engine {
         } else {
             state.incarnation + 1
         };
+        let plan_due = Arc::default();
         Ok(Self {
             hasher: hasher.clone(),
             family_id: state.family_id,
@@ -173,11 +174,12 @@ impl Engine {
             fill: Mutex::new(None),
             filters: Mutex::new(FilterSlot::default()),
             residency: Mutex::new(Residency::new(
-                settings.filter_policy,
-                settings.filter_budget_bytes,
+                (settings.filter_policy, settings.filter_budget_bytes),
                 settings.filter_sample_bits,
                 version.runs.iter().any(|runs| !runs.is_empty()),
+                Arc::clone(&plan_due),
             )),
+            plan_due,
             maintenance: Mutex::new(Maintenance::default()),
             keyspaces: Mutex::new(
                 state

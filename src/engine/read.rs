@@ -10,6 +10,7 @@
 //! happens when a generation leaves memory meanwhile.
 
 use crate::engine::Engine;
+use crate::engine::counters::OwnStripe;
 use crate::engine::explain::run_step;
 use crate::engine::filter_set::Filters;
 use crate::engine::fold::is_damage;
@@ -24,7 +25,7 @@ use crate::segment::{
 use crate::sync::Arc;
 use crate::types::{KEY_BYTES_MAX, KeyHash, KeyspaceId, KeyspaceKind, RecordKind, Sequence};
 use crate::value::Value;
-use crate::window::Probe;
+use crate::window::{Probe, Slots};
 
 /// Up to which commit a lookup looks.
 #[derive(Clone, Copy, Debug)]
@@ -168,8 +169,9 @@ impl Engine {
             bound: reach.runs,
             known_from: u64::MAX,
         };
+        let own = self.counters.of_lookups();
         let mut filters = self.filters_of(version, kind);
-        self.prefetch_filters(&filters, hash);
+        self.prefetch_filters(&mut filters, hash, own);
         for generation in &version.generations {
             if generation.after_sequence >= reach.memory {
                 continue;
@@ -195,8 +197,10 @@ impl Engine {
             }
         }
         // Asked only behind the memory. The version was loaded before.
-        let probe = self.window.as_ref().and_then(|it| it.probe(hash, kind));
-        let found = self.lookup_runs(filters, probe.as_ref(), wanted, buffers)?;
+        let mut slots = Slots::default();
+        let window = self.window.as_ref();
+        let probe = window.and_then(|it| it.probe(hash, kind, &mut slots));
+        let found = self.lookup_runs(filters, probe.as_ref(), wanted, buffers, own)?;
         Ok(found.map(|found| on_hit(found.hit(buffers))))
     }
 
@@ -211,26 +215,28 @@ impl Engine {
     ) -> Result<Option<ReadHit>> {
         let kind = self.keyspace_kind(wanted.keyspace);
         let window = self.window.as_ref();
-        let probe = window.and_then(|window| window.probe(wanted.hash, kind));
-        let own = Filters::by_themselves(generation.runs());
-        self.lookup_runs(own, probe.as_ref(), wanted, buffers)
+        let mut slots = Slots::default();
+        let probe = window.and_then(|window| window.probe(wanted.hash, kind, &mut slots));
+        let filters = Filters::by_themselves(generation.runs());
+        let own = self.counters.of_lookups();
+        self.lookup_runs(filters, probe.as_ref(), wanted, buffers, own)
     }
 
     fn lookup_runs(
         &self,
         runs: Filters<'_>,
-        probe: Option<&Probe>,
+        probe: Option<&Probe<'_>>,
         wanted: Wanted<'_>,
         buffers: &mut ThreadBuffers,
+        own: OwnStripe<'_>,
     ) -> Result<Option<ReadHit>> {
         let mut counts = ReadCounts::default();
-        let found = self.lookup_counted(runs, probe, wanted, buffers, &mut counts);
+        let found = self.lookup_counted(runs, probe, wanted, buffers, &mut counts, own);
         if matches!(found, Ok(Lookup::Waits)) {
             counts = counts.of_reads();
         }
-        let own = self.counters.of_lookups();
         own.learn_window_hit(counts.window_hits > 0);
-        self.counters.add_lookup(&counts);
+        own.add_lookup(&counts);
         buffers.watch_end(&counts);
         found.map(ReadHit::of)
     }
@@ -238,10 +244,11 @@ impl Engine {
     fn lookup_counted(
         &self,
         mut filters: Filters<'_>,
-        probe: Option<&Probe>,
+        probe: Option<&Probe<'_>>,
         mut wanted: Wanted<'_>,
         buffers: &mut ThreadBuffers,
         counts: &mut ReadCounts,
+        own: OwnStripe<'_>,
     ) -> Result<Lookup> {
         let (runs, mut from) = (filters.runs, 0);
         if let Some(probe) = probe
@@ -262,10 +269,14 @@ impl Engine {
                 filters = self.pinned_again(filters);
             }
             counts.window_runs_skipped += covered as u64;
+            if covered == runs.len() {
+                // Nor is a plan of filters made for a lookup that asks none.
+                return Ok(Lookup::Absent);
+            }
             wanted.known_from = probe.lo;
             from = covered;
         }
-        if self.counters.of_lookups().expects_window_hit() {
+        if own.expects_window_hit() {
             // They were not asked for before.
             filters.prefetch(from, wanted.hash);
         }
@@ -327,7 +338,7 @@ impl Engine {
     fn lookup_window(
         &self,
         (runs, guess): (&[Run], usize),
-        probe: &Probe,
+        probe: &Probe<'_>,
         wanted: &Wanted<'_>,
         buffers: &mut ThreadBuffers,
         counts: &mut ReadCounts,

@@ -20,7 +20,9 @@
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 
+use crate::engine::filter_pages::{LOADS_MAX, NextLoad};
 use crate::engine::fold::filter_bits_of;
+use crate::engine::plan_due::PlanDue;
 use crate::engine::version::{Part, Run, Version, rounded};
 use crate::env::PressureLevel;
 use crate::filter::planner::{self, Choice, FALSE_PPM, Unit, choice_of};
@@ -38,8 +40,9 @@ const ARRIVALS_ASSUMED: u64 = 16;
 /// Counted lookups for each part after which a new plan may differ.
 const ARRIVALS_A_PART: u64 = 16;
 
-/// Bounds of their sum.
-const ARRIVALS_A_PLAN: (u64, u64) = (16, 4096);
+/// Bounds of their sum. The lookup that completes it wakes the job, which is a system call: with the lower
+/// bound one lookup in 4,096 does.
+const ARRIVALS_A_PLAN: (u64, u64) = (64, 4096);
 
 /// A filter that is being loaded.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +75,8 @@ pub(crate) struct Residency {
     /// Counted lookups at the last plan that halved the counts, and how many more make the next.
     counted: u64,
     counted_next: u64,
+    /// The sum of both, for lookups.
+    due: Arc<PlanDue>,
     /// Parts whose filter the plan does not want.
     frees: Vec<Part>,
     /// What the plan wants; the best is the last.
@@ -81,8 +86,14 @@ pub(crate) struct Residency {
 }
 
 impl Residency {
-    /// Books of a store that has parts already, or none.
-    pub fn new(policy: FilterPolicy, budget_bytes: u64, sample_bits: u8, has_parts: bool) -> Self {
+    /// Books of a store that has parts already, or none. The first plan says when the next one is due.
+    pub fn new(
+        (policy, budget_bytes): (FilterPolicy, u64),
+        sample_bits: u8,
+        has_parts: bool,
+        due: Arc<PlanDue>,
+    ) -> Self {
+        due.set(Some(ARRIVALS_A_PLAN.0));
         Self {
             policy,
             configured_bytes: budget_bytes,
@@ -95,11 +106,18 @@ impl Residency {
             stale: has_parts,
             counted: 0,
             counted_next: ARRIVALS_A_PLAN.0,
+            due,
             frees: Vec::new(),
             loads: Vec::new(),
             in_flight: None,
             plans: 0,
         }
+    }
+
+    fn set_due(&self) {
+        let plans = self.weighs() && !self.never_has_any();
+        let due = self.counted.saturating_add(self.counted_next);
+        self.due.set(plans.then_some(due));
     }
 
     /// Bytes of filters, that of a load in flight included.
@@ -157,13 +175,22 @@ impl Residency {
 
     /// Whether a plan is due.
     pub fn needs_plan(&self, counted: u64) -> bool {
-        let never = self.budget_bytes == 0 || self.policy == FilterPolicy::None;
-        (self.stale || self.counts_are_due(counted)) && !(never && self.used_bytes == 0)
+        let has_none = self.never_has_any() && self.used_bytes == 0;
+        (self.stale || self.counts_are_due(counted)) && !has_none
+    }
+
+    /// Whether no plan would have a filter.
+    fn never_has_any(&self) -> bool {
+        self.budget_bytes == 0 || self.policy == FilterPolicy::None
+    }
+
+    /// Whether plans depend on what is counted.
+    const fn weighs(&self) -> bool {
+        matches!(self.policy, FilterPolicy::Planned | FilterPolicy::All)
     }
 
     fn counts_are_due(&self, counted: u64) -> bool {
-        let weighs = matches!(self.policy, FilterPolicy::Planned | FilterPolicy::All);
-        weighs && counted - self.counted.min(counted) >= self.counted_next
+        self.weighs() && counted - self.counted.min(counted) >= self.counted_next
     }
 
     /// Makes the plan for a version and the lists that lead to it. The caller loaded the version under the
@@ -202,6 +229,7 @@ impl Residency {
         }
         let (least, most) = ARRIVALS_A_PLAN;
         self.counted_next = (ARRIVALS_A_PART * parts.len() as u64).clamp(least, most);
+        self.set_due();
         self.stale = false;
         self.plans += 1;
     }
@@ -356,6 +384,12 @@ impl Residency {
             cancelled: false,
         });
         (Some((part, choice, bytes)), freed)
+    }
+
+    /// The next loads, best first, as many as are reserved for at once.
+    pub fn next_loads(&self) -> impl Iterator<Item = NextLoad> {
+        let loads = self.loads.iter().rev().take(LOADS_MAX);
+        loads.map(|(part, choice)| NextLoad::of(part, *choice))
     }
 
     /// Whether the load in flight is wanted no more.

@@ -30,6 +30,7 @@ pub mod simd;
 
 pub use block::Block;
 pub use builder::FilterBuilder;
+pub use memory::FilterPages;
 pub use policy::{FilterPolicy, WINDOW_SEGMENTS};
 pub use resident::ResidentFilter;
 

@@ -137,7 +137,7 @@ impl Unit {
 }
 
 /// The shape of a part's filter. What all its hashes share is no matter of size.
-fn shape(records: u64, choice: Choice) -> FilterShape {
+pub fn shape(records: u64, choice: Choice) -> FilterShape {
     FilterShape::for_keys(records, bits_of(choice), 0)
 }
 

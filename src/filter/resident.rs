@@ -1,6 +1,6 @@
 //! A filter in memory.
 
-use super::memory::BlockMemory;
+use super::memory::{BlockMemory, FilterPages};
 use super::{Algorithm, BLOCK_BYTES, Block, FilterShape, block, block::remix, simd};
 use crate::types::KeyHash;
 
@@ -21,7 +21,12 @@ impl ResidentFilter {
 
     /// A filter whose blocks are to be filled in.
     pub fn empty(shape: FilterShape) -> Self {
-        Self(BlockMemory::zeroed(&shape))
+        Self::empty_in(shape, None)
+    }
+
+    /// The same in pages that were reserved for it, if they are of its size.
+    pub fn empty_in(shape: FilterShape, pages: Option<FilterPages>) -> Self {
+        Self(BlockMemory::zeroed(&shape, pages))
     }
 
     /// Sets blocks from a place on.

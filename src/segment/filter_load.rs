@@ -6,7 +6,7 @@ use super::layout::FilterSection;
 use super::reader::{Segment, Tail, decode_fences};
 use super::{FileTable, OpenFile, ReadCounts};
 use crate::error::{Error, ErrorKind, Result};
-use crate::filter::{BLOCK_BYTES, Block, PIECE_BLOCKS, PIECE_BYTES, ResidentFilter};
+use crate::filter::{BLOCK_BYTES, Block, FilterPages, PIECE_BLOCKS, PIECE_BYTES, ResidentFilter};
 use crate::sync::Arc;
 
 const OPERATION: &str = "load filter";
@@ -39,12 +39,13 @@ impl FilterLoad {
 impl Segment {
     /// Begins to load the stored filter with this many bits a key, which may take `bytes_max` bytes of memory:
     /// two reads. A whole tail is kept: the first lookup need not read it again. Errors: `Unsupported` for what
-    /// is not stored or larger, `Corruption`, and those of reading.
+    /// is not stored or larger, `Corruption`, and those of reading. Takes `pages` for it, if they fit.
     pub fn begin_filter_load(
         self: &Arc<Self>,
         files: &FileTable,
         bits_per_key: u16,
         bytes_max: u64,
+        pages: Option<FilterPages>,
         counts: &mut ReadCounts,
     ) -> Result<FilterLoad> {
         let file = self.file(files, counts)?;
@@ -64,7 +65,7 @@ impl Segment {
         let mut sums = vec![0; span.bytes as usize];
         self.read(&file, OPERATION, span.offset, &mut sums, counts)?;
         Ok(FilterLoad {
-            filter: ResidentFilter::empty(section.shape),
+            filter: ResidentFilter::empty_in(section.shape, pages),
             pieces_read: 0,
             section,
             sums,
@@ -89,6 +90,8 @@ impl Segment {
         Ok(load.is_whole())
     }
 
+    /// Never part of another function: the piece would lie on the stack of all that it does.
+    #[inline(never)]
     fn read_piece(
         &self,
         file: &OpenFile,
@@ -119,7 +122,7 @@ impl Segment {
         bits_per_key: u16,
         counts: &mut ReadCounts,
     ) -> Result<ResidentFilter> {
-        let mut load = self.begin_filter_load(files, bits_per_key, u64::MAX, counts)?;
+        let mut load = self.begin_filter_load(files, bits_per_key, u64::MAX, None, counts)?;
         while !self.filter_load_step(files, &mut load, 1, counts)? {}
         Ok(load.finish().expect("all pieces were read"))
     }

@@ -154,7 +154,10 @@ impl Segment {
             let what = "the record's key has another hash than its place in memory";
             return Err(self.damage(OPERATION, offset, what));
         }
-        let found = judge(record, buffer, wanted);
+        let found = match is_wanted {
+            true => told(record, wanted),
+            false => None,
+        };
         buffers.watch(counts, |cost| Step::Record {
             file: self.name(),
             offset,
@@ -475,7 +478,16 @@ fn class_bytes(entry: Entry) -> Option<u64> {
 #[inline]
 fn judge(record: RecordLayout, buffer: &RecordBytes, wanted: &Wanted<'_>) -> Option<Lookup> {
     let key = buffer.get(record.key.clone()).unwrap_or_default();
-    if record.keyspace != wanted.keyspace || key != wanted.key || record.sequence > wanted.bound {
+    match record.keyspace == wanted.keyspace && key == wanted.key {
+        true => told(record, wanted),
+        false => None,
+    }
+}
+
+/// What a record of the wanted key says; nothing if it is newer than the bound.
+#[inline]
+fn told(record: RecordLayout, wanted: &Wanted<'_>) -> Option<Lookup> {
+    if record.sequence > wanted.bound {
         return None;
     }
     let sequence = record.sequence;

@@ -44,7 +44,8 @@ fn install(window: &Window, generation: u64, hashes: impl Iterator<Item = u64>) 
 /// What a lookup may be told: every generation of `having` inside the trusted range is found, newest first.
 /// Returns the newest found, 0 if there is none.
 fn check(window: &Window, having: &[u64]) -> Option<usize> {
-    let probe = window.probe(KeyHash(KEY), KIND)?;
+    let mut slots = Slots::default();
+    let probe = window.probe(KeyHash(KEY), KIND, &mut slots)?;
     let expected: Vec<_> = having
         .iter()
         .copied()

@@ -8,8 +8,8 @@
 //!
 //! Safe code has no way to see a mapping's bytes as atomics. The mapping is anonymous, private and of a
 //! fixed length; it starts on a page, so on 8 bytes; every 8 bytes are an `AtomicU64`, zero among them; and
-//! after it was made nothing looks at its bytes but through the slice that [`TableMemory::words`] lends,
-//! no longer than the mapping lives.
+//! after it was made nothing looks at its bytes but through the slice that [`TableMemory::buckets`] lends,
+//! no longer than the mapping lives. An array of atomics lies as they do one after the other.
 #![cfg_attr(
     not(loom),
     allow(
@@ -28,6 +28,9 @@ pub const BUCKET_WORDS: usize = 8;
 /// Bytes of a bucket.
 pub const BUCKET_BYTES: usize = BUCKET_WORDS * 8;
 
+/// One cache line of the table. Of a fixed length, so that a probe needs no bound for each of its words.
+pub type Bucket = [AtomicU64; BUCKET_WORDS];
+
 /// Mappings from this size on can hold a huge page.
 #[cfg(all(target_os = "linux", not(loom)))]
 const HUGE_BYTES_MIN: usize = 2 << 20;
@@ -37,46 +40,45 @@ const HUGE_BYTES_MIN: usize = 2 << 20;
 #[derive(Debug)]
 pub struct TableMemory {
     pages: memmap2::MmapMut,
-    words: usize,
+    buckets: usize,
 }
 
 /// The same of words that a model watches.
 #[cfg(loom)]
 #[derive(Debug)]
-pub struct TableMemory(Box<[AtomicU64]>);
+pub struct TableMemory(Box<[Bucket]>);
 
 #[cfg(not(loom))]
 impl TableMemory {
     /// Zero words for so many buckets, if the system has them.
     pub fn zeroed(buckets: usize) -> Option<Self> {
-        let words = buckets.checked_mul(BUCKET_WORDS)?;
-        let bytes = words.checked_mul(size_of::<AtomicU64>())?;
+        let bytes = buckets.checked_mul(size_of::<Bucket>())?;
         let pages = memmap2::MmapMut::map_anon(bytes).ok()?;
         #[cfg(target_os = "linux")]
         if bytes >= HUGE_BYTES_MIN {
             // A wish: small pages serve as well.
             let _ = pages.advise(memmap2::Advice::HugePage);
         }
-        Some(Self { pages, words })
+        Some(Self { pages, buckets })
     }
 
-    /// All words, bucket after bucket.
+    /// All buckets.
     #[inline]
-    pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: see the module: `words` words lie in the mapping, aligned and initialised, and are only
-        // ever accessed as atomics; the borrow keeps the mapping alive.
-        unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast::<AtomicU64>(), self.words) }
+    pub fn buckets(&self) -> &[Bucket] {
+        // SAFETY: see the module: the words of so many buckets lie in the mapping, aligned and initialised,
+        // and are only ever accessed as atomics; the borrow keeps the mapping alive.
+        unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast::<Bucket>(), self.buckets) }
     }
 }
 
 #[cfg(loom)]
 impl TableMemory {
     pub fn zeroed(buckets: usize) -> Option<Self> {
-        let words = buckets * BUCKET_WORDS;
-        Some(Self((0..words).map(|_| AtomicU64::new(0)).collect()))
+        let bucket = |_| std::array::from_fn(|_| AtomicU64::new(0));
+        Some(Self((0..buckets).map(bucket).collect()))
     }
 
-    pub fn words(&self) -> &[AtomicU64] {
+    pub fn buckets(&self) -> &[Bucket] {
         &self.0
     }
 }
@@ -90,8 +92,8 @@ mod tests {
     fn all_words_are_there_and_zero() {
         for buckets in [2, 63, 64, 1 << 16] {
             let memory = TableMemory::zeroed(buckets).expect("pages");
-            let words = memory.words();
-            assert_eq!(words.len(), buckets * BUCKET_WORDS);
+            assert_eq!(memory.buckets().len(), buckets);
+            let words = memory.buckets().as_flattened();
             assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
             assert_eq!(
                 words.as_ptr().addr() % BUCKET_BYTES,
@@ -101,7 +103,9 @@ mod tests {
             let last = words.last().expect("words");
             last.store(u64::MAX, Ordering::Relaxed);
             assert_eq!(
-                memory.words().last().map(|w| w.load(Ordering::Relaxed)),
+                memory.buckets()[buckets - 1]
+                    .last()
+                    .map(|w| w.load(Ordering::Relaxed)),
                 Some(u64::MAX)
             );
         }

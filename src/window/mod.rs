@@ -41,8 +41,8 @@ use crate::index::{Entry, PackedEntry};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::types::KeyspaceKind;
 
-use memory::{BUCKET_BYTES, BUCKET_WORDS, TableMemory};
-pub use probe::Probe;
+use memory::{BUCKET_BYTES, BUCKET_WORDS, Bucket, TableMemory};
+pub use probe::{Probe, Slots};
 use slot::{Place, SlotShape};
 
 /// Slots of a bucket; the word behind them is its mark.
@@ -225,12 +225,9 @@ impl Window {
         self.lo.store(lo, Ordering::Release);
     }
 
-    fn bucket(&self, bucket: usize) -> &[AtomicU64] {
-        let from = bucket * BUCKET_WORDS;
-        self.memory
-            .words()
-            .get(from..from + BUCKET_WORDS)
-            .unwrap_or(&[])
+    #[inline]
+    fn bucket(&self, bucket: usize) -> Option<&Bucket> {
+        self.memory.buckets().get(bucket)
     }
 
     /// Stores one slot.
@@ -240,7 +237,7 @@ impl Window {
         let mut empty: [(usize, Option<&AtomicU64>); 2] = [(0, None); 2];
         let mut oldest: Option<(u64, &AtomicU64, &AtomicU64)> = None;
         for (bucket, empty) in place.buckets.iter().zip(&mut empty) {
-            let Some((mark, slots)) = self.bucket(*bucket).split_last() else {
+            let Some((mark, slots)) = self.bucket(*bucket).and_then(|it| it.split_last()) else {
                 return;
             };
             for slot in slots {
@@ -298,7 +295,7 @@ impl Window {
         let each = (self.buckets as u64).div_ceil(quarter);
         let count = each.saturating_mul(generations).min(self.buckets as u64);
         for _ in 0..count {
-            let slots = self.bucket(writer.sweep_at).split_last();
+            let slots = self.bucket(writer.sweep_at).and_then(|it| it.split_last());
             for slot in slots.map_or(&[][..], |(_, slots)| slots) {
                 let word = slot.load(Ordering::Relaxed);
                 let age = self.shape.generation(word, writer.newest);

@@ -37,7 +37,8 @@ fn install(window: &Window, generation: u64, entries: &[PackedEntry]) {
 }
 
 fn found(window: &Window, hash: u64) -> Option<Vec<(u64, u64)>> {
-    let probe = window.probe(KeyHash(hash), KINDS[0])?;
+    let mut slots = Slots::default();
+    let probe = window.probe(KeyHash(hash), KINDS[0], &mut slots)?;
     let all = probe.candidates();
     Some(
         all.map(|(generation, entry)| (generation, entry.location()))
@@ -58,8 +59,9 @@ fn what_is_installed_is_found_newest_first() {
     );
     assert_eq!(found(&window, hash_of(2)), Some(vec![(7, 12)]));
     assert_eq!(found(&window, hash_of(3)), Some(Vec::new()));
+    let mut slots = Slots::default();
     let other_kind = window
-        .probe(KeyHash(hash_of(1)), KINDS[1])
+        .probe(KeyHash(hash_of(1)), KINDS[1], &mut slots)
         .expect("covered");
     assert_eq!(other_kind.candidates().count(), 0);
     assert_eq!((other_kind.lo, other_kind.hi), (7, 9));
@@ -173,7 +175,8 @@ fn assert_matches(window: &Window, model: &Model, hashes: u64) -> u64 {
     for kind in KINDS {
         for key in 0..hashes {
             let hash = hash_of(key);
-            let Some(probe) = window.probe(KeyHash(hash), kind) else {
+            let mut slots = Slots::default();
+            let Some(probe) = window.probe(KeyHash(hash), kind, &mut slots) else {
                 continue;
             };
             trusted += 1;
@@ -321,7 +324,8 @@ fn window_times() {
                     .wrapping_mul(6_364_136_223_846_793_005)
                     .wrapping_add(found | 1);
                 let hash = hash_of(base + (key >> 33) % newest);
-                let probe = window.probe(KeyHash(hash), KINDS[0]);
+                let mut slots = Slots::default();
+                let probe = window.probe(KeyHash(hash), KINDS[0], &mut slots);
                 found += probe.map_or(0, |probe| probe.candidates().count() as u64);
             }
             (start.elapsed().as_nanos() as f64 / lookups as f64, found)

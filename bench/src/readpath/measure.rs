@@ -13,6 +13,7 @@ use rand_pcg::rand_core::Rng;
 use sealstone::env::counting::Counters;
 use sealstone::env::{Advice, Env, File, OpenMode};
 
+use super::busy::Busy;
 use super::case::{Case, Shape};
 use super::clock::{Samples, timer_ns};
 use super::fixture::Fixture;
@@ -310,7 +311,7 @@ impl Bench<'_> {
         count(self.reader.as_ref(), shape, workload, &keys)?;
         self.times(&plain, &places, workload, &keys, row)?;
         if let Some(rate) = self.effort.while_writing {
-            row.quiet_p99_ns = row.p99_ns;
+            (row.quiet_p99_ns, row.quiet_p999_ns) = (row.p99_ns, row.p999_ns);
             self.times_while_writing(rate, workload, &keys, row)?;
         }
         if self.effort.threads > 1 {
@@ -336,7 +337,7 @@ impl Bench<'_> {
         keys: &Keys,
         row: &mut Row,
     ) -> Result<()> {
-        let mut singles = new_histogram()?;
+        let (mut singles, mut machine) = (new_histogram()?, new_histogram()?);
         let [mut p, mut d, mut f, mut blocks] = [const { Samples::new() }; 4];
         let half = (self.effort.lookups / 2).max(1);
         for round in 0..self.effort.rounds {
@@ -367,6 +368,7 @@ impl Bench<'_> {
                 first..first + half,
                 &mut singles,
             )?;
+            Busy::as_long_as(&singles).time_singles(half, &mut machine)?;
             time_blocks(
                 self.reader.as_ref(),
                 workload.hits(),
@@ -381,7 +383,7 @@ impl Bench<'_> {
         row.lookup_ns = blocks.median_ns();
         row.mean_ns = blocks.mean_ns();
         row.lookups = keys.len() as u64;
-        fill_quantiles(&singles, row);
+        fill_quantiles(&singles, &machine, row);
         Ok(())
     }
 
@@ -417,7 +419,7 @@ impl Bench<'_> {
         keys: &Keys,
         row: &mut Row,
     ) -> Result<()> {
-        let mut singles = new_histogram()?;
+        let (mut singles, mut machine) = (new_histogram()?, new_histogram()?);
         let before = self.reader.facts();
         let end = Instant::now() + self.effort.writing_time;
         let source = Source::new(self.case.shape.seed, self.case.shape.value_bytes);
@@ -427,6 +429,7 @@ impl Bench<'_> {
             writing::beside(self.reader.as_ref(), &source, first, rate, || {
                 while Instant::now() < end {
                     time_singles(self.reader.as_ref(), keys, 0..keys.len(), &mut singles)?;
+                    Busy::as_long_as(&singles).time_singles(keys.len(), &mut machine)?;
                 }
                 Ok(())
             })?;
@@ -435,15 +438,16 @@ impl Bench<'_> {
         row.folds_meanwhile = after.folds - before.folds;
         row.lookups = singles.len();
         row.mean_ns = singles.mean();
-        fill_quantiles(&singles, row);
+        fill_quantiles(&singles, &machine, row);
         Ok(())
     }
 }
 
-fn fill_quantiles(singles: &Histogram<u64>, row: &mut Row) {
+fn fill_quantiles(singles: &Histogram<u64>, machine: &Histogram<u64>, row: &mut Row) {
     row.p50_ns = singles.value_at_quantile(0.5);
     row.p99_ns = singles.value_at_quantile(0.99);
     row.p999_ns = singles.value_at_quantile(0.999);
+    row.machine_p999_ns = machine.value_at_quantile(0.999);
 }
 
 fn time_singles(

@@ -5,6 +5,7 @@
 //! three workloads: keys of the newest 40 segments, keys of all, keys that are nowhere. Reads are counted
 //! at the environment and by the system; times stand beside P, D and F of the same rounds.
 
+mod busy;
 mod case;
 mod clock;
 mod fixture;
@@ -357,9 +358,16 @@ fn summary(row: &Row) -> String {
     );
     if row.while_writing > 0.0 {
         text += &format!(
-            "; {:.0} commits/s, {} flushes, {} folds, quiet p99 {} ns",
-            row.commits_per_second, row.flushes_meanwhile, row.folds_meanwhile, row.quiet_p99_ns
+            "; {:.0} commits/s, {} flushes, {} folds, quiet p99 {} ns, p99.9 {} ns",
+            row.commits_per_second,
+            row.flushes_meanwhile,
+            row.folds_meanwhile,
+            row.quiet_p99_ns,
+            row.quiet_p999_ns
         );
+    }
+    if row.machine_p999_ns > 0 {
+        text += &format!("; the machine's own p99.9 {} ns", row.machine_p999_ns);
     }
     if row.threads > 1 {
         text += &format!(

@@ -77,6 +77,13 @@ pub struct Row {
     pub p999_ns: u64,
     /// `p99_ns` without the writer, in the same run; 0 where there is none.
     pub quiet_p99_ns: u64,
+    /// `p999_ns` without the writer; 0 where there is none.
+    #[serde(default)]
+    pub quiet_p999_ns: u64,
+    /// 999 of 1,000 pieces of computing as long as the median lookup, timed in turns with the lookups, are not
+    /// slower; 0 if it was not measured.
+    #[serde(default)]
+    pub machine_p999_ns: u64,
     /// The mean.
     pub mean_ns: f64,
     /// A lookup: what ratios are taken of.

@@ -188,7 +188,7 @@ fn filters_say_no_only_to_absent_keys_and_load_as_built() {
     }
     let absent = segment.load_filter(&fixture.files, 4, counts).unwrap_err();
     assert_eq!(*absent.kind(), ErrorKind::Unsupported);
-    let large = segment.begin_filter_load(&fixture.files, 12, 19_000, counts);
+    let large = segment.begin_filter_load(&fixture.files, 12, 19_000, None, counts);
     assert_eq!(*large.unwrap_err().kind(), ErrorKind::Unsupported);
     assert!(segment.set_filter(None).is_some());
     assert!(segment.filter().is_none());
