@@ -22,7 +22,7 @@
 use crate::engine::jobs::Job;
 use crate::env::{Driver, DriverHandle, Env, IoResult, Work};
 use crate::sync::Arc;
-use crate::sync::loom_tests::{Parking, explore};
+use crate::sync::loom_tests::{Parking, explore, spawn};
 use crate::{Background, Batch, Durability, Keyspace, KeyspaceOptions, Options, Store};
 
 const KEY: &[u8] = b"key";
@@ -65,7 +65,7 @@ fn loom_every_committer_comes_through() {
         let (store, records) = store();
         let groups = store.stats().groups;
         let there = records.clone();
-        let other = loom::thread::spawn(move || put(&there, "7"));
+        let other = spawn(move || put(&there, "7"));
         let mine = records
             .put(KEY, &b"8"[..], Durability::Synced)
             .expect("puts");
@@ -83,7 +83,7 @@ fn loom_a_ticket_taken_up_late_is_led() {
     explore("late ticket", 3, 2, |seen| {
         let (store, records) = store();
         let there = records.clone();
-        let other = loom::thread::spawn(move || put(&there, "7"));
+        let other = spawn(move || put(&there, "7"));
         let mut batch = Batch::new();
         batch.put(&records, KEY, &b"8"[..]);
         let ticket = store.submit(batch, Durability::Buffered).expect("submits");
@@ -100,7 +100,7 @@ fn loom_what_is_visible_can_be_read() {
     explore("publication", 2, 2, |seen| {
         let (store, records) = store();
         let there = records.clone();
-        let writer = loom::thread::spawn(move || put(&there, "2"));
+        let writer = spawn(move || put(&there, "2"));
         let before = store.sequence();
         let value = see(&records);
         assert!(value >= before, "{value} although {before} is visible");
@@ -137,7 +137,7 @@ fn loom_readers_beside_an_installing_flush() {
         store.seal().expect("seals");
         flush_almost(&store, 1);
         let there = store.clone();
-        let flush = loom::thread::spawn(move || {
+        let flush = spawn(move || {
             there.run(Job::Flush, 1024).expect("installs");
         });
         let reads = store.stats().reads;
@@ -155,7 +155,7 @@ fn loom_a_pin_and_the_retirement_never_miss_each_other() {
     explore("pin and retire", 1, 2, |seen| {
         let (store, records) = store();
         let (there, written) = (store.clone(), records.clone());
-        let writer = loom::thread::spawn(move || {
+        let writer = spawn(move || {
             put(&written, "2");
             there.seal().expect("seals");
             there.drain().expect("drains");
@@ -211,7 +211,7 @@ fn loom_who_waits_for_memory_comes_through() {
         }
         let writers = ["7", "8"].map(|value| {
             let there = records.clone();
-            loom::thread::spawn(move || put(&there, value))
+            spawn(move || put(&there, value))
         });
         drop(snapshots);
         let [first, second] = writers.map(|writer| writer.join().expect("ends"));

@@ -38,6 +38,18 @@ impl Outcomes {
     }
 }
 
+/// Words of a thread's stack: loom's own, 4,096, are less than what opening a store takes in a build without
+/// optimizations.
+const STACK_WORDS: usize = 0x8000;
+
+/// A thread of a model, with room for the engine.
+pub(crate) fn spawn<T: Send + 'static>(
+    act: impl FnOnce() -> T + Send + 'static,
+) -> loom::thread::JoinHandle<T> {
+    let builder = loom::thread::Builder::new().stack_size(STACK_WORDS);
+    builder.spawn(act).expect("a thread")
+}
+
 /// Explores all interleavings with at most `preemptions` switches that no thread asked for. Each of the
 /// `outcomes` must come up: a model in which nothing meets shows nothing.
 pub(crate) fn explore(
@@ -54,9 +66,13 @@ pub(crate) fn explore(
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.max_branches = 100_000;
+    // The first thread only waits for the model's.
+    builder.max_threads = 5;
+    let model = std::sync::Arc::new(model);
     builder.check(move || {
         executions_there.fetch_add(1, StdOrdering::Relaxed);
-        model(&seen_there);
+        let (model, seen) = (model.clone(), seen_there.clone());
+        spawn(move || model(&seen)).join().expect("holds");
     });
     let counts: Vec<u64> = seen
         .counts

@@ -223,22 +223,6 @@ impl<T> ArcSwapAny<Option<Arc<T>>> {
     pub fn empty() -> Self {
         Self::new(None)
     }
-
-    /// Stores `new` if `current` is there; gives what was there.
-    pub fn compare_and_swap(
-        &self,
-        current: &Option<Arc<T>>,
-        new: Option<Arc<T>>,
-    ) -> Guard<Option<Arc<T>>> {
-        self.0.stores.fetch_add(1, Ordering::AcqRel);
-        let mut newest = self.0.newest.lock().expect("whole");
-        let before = newest.clone();
-        let address = |pointer: &Option<Arc<T>>| pointer.as_ref().map(Arc::as_ptr);
-        if address(&before) == address(current) {
-            *newest = new;
-        }
-        Guard(before)
-    }
 }
 
 impl<P: Clone> ArcSwapAny<P> {
