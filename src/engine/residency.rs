@@ -86,15 +86,14 @@ pub(crate) struct Residency {
 }
 
 impl Residency {
-    /// Books of a store that has parts already, or none. The first plan says when the next one is due.
+    /// Books of a store that has parts already, or none. They say in `due` when counted lookups make a plan due.
     pub fn new(
         (policy, budget_bytes): (FilterPolicy, u64),
         sample_bits: u8,
         has_parts: bool,
         due: Arc<PlanDue>,
     ) -> Self {
-        due.set(Some(ARRIVALS_A_PLAN.0));
-        Self {
+        let books = Self {
             policy,
             configured_bytes: budget_bytes,
             budget_bytes,
@@ -111,7 +110,9 @@ impl Residency {
             loads: Vec::new(),
             in_flight: None,
             plans: 0,
-        }
+        };
+        books.set_due();
+        books
     }
 
     fn set_due(&self) {
