@@ -93,6 +93,16 @@ struct Arguments {
     /// Draws the figures
     #[arg(long)]
     plot: Option<PathBuf>,
+
+    /// Shows the figures that an earlier run wrote, and measures nothing
+    #[arg(long, conflicts_with = "json")]
+    from: Option<PathBuf>,
+}
+
+/// What is read of an earlier run's figures.
+#[derive(serde::Deserialize)]
+struct Earlier {
+    rows: Vec<row::Row>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -134,6 +144,11 @@ impl Arguments {
     }
 
     fn measure(&self) -> Result<()> {
+        if let Some(path) = &self.from {
+            let text = std::fs::read_to_string(path)?;
+            let earlier: Earlier = serde_json::from_str(&text)?;
+            return self.show(&earlier.rows);
+        }
         let kinds = self.kinds();
         let spec = self.spec()?;
         let mut samples: Vec<_> = kinds.iter().map(|&kind| (kind, Vec::new())).collect();
@@ -146,15 +161,20 @@ impl Arguments {
             }
         }
         let rows = row::rows(&samples, &spec);
-        let targets = target::judge(&rows);
-        print!("{}", table::text(&rows, &targets));
-        if let Some(path) = &self.plot {
-            std::fs::write(path, plot::svg(&rows))?;
-        }
+        self.show(&rows)?;
         if let Some(path) = &self.json {
             let mut figures = Figures::new("", rows);
             figures.tool = "bench/peers".to_owned();
             figures.write(path)?;
+        }
+        Ok(())
+    }
+
+    /// The tables, and the drawing if it is wanted.
+    fn show(&self, rows: &[row::Row]) -> Result<()> {
+        print!("{}", table::text(rows, &target::judge(rows)));
+        if let Some(path) = &self.plot {
+            std::fs::write(path, plot::svg(rows))?;
         }
         Ok(())
     }
