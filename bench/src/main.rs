@@ -141,7 +141,7 @@ struct Recovery {
     #[arg(long, default_value_t = 200)]
     value_bytes: usize,
     /// Records of one commit.
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, visible_alias = "batch", default_value_t = 100)]
     batch_records: u64,
     /// Memory for the open, smaller perhaps than the log.
     #[arg(long)]
@@ -211,7 +211,7 @@ struct Workload {
     #[arg(long, default_value_t = 200)]
     value_bytes: usize,
     /// Records of one commit.
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, visible_alias = "batch", default_value_t = 100)]
     batch_records: u64,
     /// Threads that commit.
     #[arg(long, default_value_t = 1)]

@@ -256,7 +256,11 @@ fn rule_6_what_the_manifest_names_is_durable() {
         for entry in &read.state.segments {
             let name = entry.name();
             let length = durable.get(&name).map(|bytes| bytes.len() as u64);
-            assert_eq!(length, Some(entry.unpack(read.state.family_id).file_len), "{what}: {name}");
+            assert_eq!(
+                length,
+                Some(entry.unpack(read.state.family_id).file_len),
+                "{what}: {name}"
+            );
         }
         for entry in &read.state.logs {
             let name = FileName::log(entry.number);
